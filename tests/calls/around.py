@@ -1,4 +1,4 @@
-"""Context managers for ``AROUND``, and what they saw."""
+"""Context managers for ``AROUND``, and records of what happened in them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.shop.models import Tag
 
 
 @dataclass
-class Passed:
-    """One passage through ``recorded``: the thread it was in, what happened within."""
+class AroundCall:
+    """One use of ``recorded``: its threads, its exception, and what the project ran inside."""
 
     request: Any
     thread: int
@@ -29,12 +29,12 @@ class Passed:
         return not self.left
 
 
-seen: list[Passed] = []
+seen: list[AroundCall] = []
 
 
 @contextmanager
 def recorded(request: Any) -> Iterator[None]:
-    passed = Passed(request, threading.get_ident())
+    passed = AroundCall(request, threading.get_ident())
     seen.append(passed)
     try:
         yield
@@ -46,7 +46,7 @@ def recorded(request: Any) -> Iterator[None]:
 
 
 def note(what: str) -> None:
-    """Called by the project's code: it must be within, in the thread that entered."""
+    """Record that project code runs, which must be inside of ``recorded``."""
     assert seen and seen[-1].is_open, f"{what} runs outside of AROUND"
     seen[-1].within.append((what, threading.get_ident()))
 
@@ -78,13 +78,13 @@ def swallowing(request: Any) -> Iterator[None]:
 
 @contextmanager
 def closed(request: Any) -> Iterator[None]:
-    raise ValueError("the door is closed")
+    raise ValueError("the entry is refused")
     yield
 
 
 @contextmanager
 def broken(request: Any) -> Iterator[None]:
-    """Its exit fails, having used the connection."""
+    """Use the connection on exit, then fail."""
     yield
     Tag.objects.count()
     order.append(f"open {connections['default'].connection is not None}")

@@ -16,7 +16,7 @@ from . import around
 
 @pytest.fixture
 def opened() -> Iterator[list[Any]]:
-    """The connections that are opened during the test."""
+    """Collect the connections that are opened during the test."""
     found: list[Any] = []
 
     def note(sender: Any, connection: Any, **kwargs: Any) -> None:
@@ -28,8 +28,8 @@ def opened() -> Iterator[list[Any]]:
 
 
 @pytest.fixture
-def surrounded(settings: Any) -> list[around.Passed]:
-    """``AROUND`` is ``around.recorded``; what it saw."""
+def around_calls(settings: Any) -> list[around.AroundCall]:
+    """Set ``AROUND`` to ``around.recorded``, and return its records."""
     around.seen.clear()
     settings.DJANGO_MCP = {"AROUND": ["tests.calls.around.recorded"]}
     return around.seen
@@ -37,7 +37,7 @@ def surrounded(settings: Any) -> list[around.Passed]:
 
 @pytest.fixture
 def in_transaction() -> Callable[[], bool]:
-    """Whether the code that asks is inside a transaction that is not the test's."""
+    """Return a function that tells whether it is called in a transaction besides the test's."""
 
     def asked() -> bool:
         blocks = connections["default"].atomic_blocks
@@ -48,13 +48,13 @@ def in_transaction() -> Callable[[], bool]:
 
 @pytest.fixture
 def real_threads(shared_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads have connections of their own, and a tool may wait for the loop."""
+    """Give threads their own connections, and do not wait for jobs after each loop run."""
     monkeypatch.setattr(loops, "jobs_ended", lambda *pools: None)
 
 
 @pytest.fixture
 def runs() -> list[str]:
-    """What tools have done."""
+    """A list in which tools record that they ran."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""Calls of sessions, without HTTP: what the tests of ``durable`` and its neighbours share."""
+"""A client of one session without HTTP, for tests of session calls."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ JSON = dict[str, Any]
 EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 
 
-class Desk:
-    """The client of one session, and the process that works for it."""
+class SessionClient:
+    """The client of one session, and the worker that runs its calls."""
 
     def __init__(
         self, loop: Loop, server: Any, user: Any = None, *, revision: str = "2025-11-25",
@@ -43,13 +43,13 @@ class Desk:
             sessions.initialize(self.session)
         self.ids = itertools.count(1)
 
-    def fresh(self) -> Session:
-        """The session as a request finds it."""
+    def load_session(self) -> Session:
+        """Load the session, as each request does."""
         return Session.objects.get(pk=self.session.pk)
 
     def start(self, *messages: JSON) -> PostResponse:
-        """POST these, and do not wait."""
-        session = self.fresh()
+        """Send messages as one POST, without waiting."""
+        session = self.load_session()
         received = connection_of(session).receive(
             list(messages) if len(messages) > 1 else messages[0]
         )
@@ -67,46 +67,46 @@ class Desk:
         return self.message("tools/call", name=tool, arguments=arguments, **meta)
 
     def post(self, *messages: JSON) -> PostResponse:
-        """POST these, and wait until it is known how they are answered."""
+        """Send messages as one POST, and wait until the kind of response is known."""
         reply = self.start(*messages)
         self.loop.until(reply.answered.done)
         return reply
 
-    def at_once(self, *messages: JSON) -> list[JSON]:
-        """The responses that come as plain JSON."""
+    def json_responses(self, *messages: JSON) -> list[JSON]:
+        """Send messages, and return the responses, which must be JSON and not a stream."""
         with given(JSON_GRACE=60):  # however slow the machine is
             reply = self.post(*messages)
         assert reply.stream is None and not Call.objects.filter(stream__isnull=False).exists()
         return reply.responses
 
-    def streamed(self, *messages: JSON) -> Reading:
-        """The stream on which they are answered."""
+    def open_stream(self, *messages: JSON) -> ClientStream:
+        """Send messages, and return the stream of their responses."""
         reply = self.post(*messages)
         assert reply.stream is not None, reply.responses
-        return Reading(self, reply)
+        return ClientStream(self, reply)
 
-    def told(self, event: Answered | Cancelled) -> None:
-        session = self.fresh()
-        self.loop.run(_told(session, self.principal, event))
+    def send_event(self, event: Answered | Cancelled) -> None:
+        session = self.load_session()
+        self.loop.run(_receive(session, self.principal, event))
 
     def answer(self, asked: JSON, result: JSON | None = None, error: JSON | None = None) -> None:
-        self.told(Answered(asked["id"], result, error))
+        self.send_event(Answered(asked["id"], result, error))
 
     def cancel(self, id: Any) -> None:
-        self.told(Cancelled(id, "no longer wanted"))
+        self.send_event(Cancelled(id, "no longer wanted"))
 
 
-async def _told(session: Session, principal: Any, event: Any) -> None:
+async def _receive(session: Session, principal: Any, event: Any) -> None:
     await call_manager().receive(session, principal, event)
 
 
-class Reading:
-    """A stream, as its connection reads it."""
+class ClientStream:
+    """A stream as one connection of the client reads it."""
 
-    def __init__(self, desk: Desk, reply: PostResponse) -> None:
-        self.desk, self.reply = desk, reply
+    def __init__(self, client: SessionClient, reply: PostResponse) -> None:
+        self.client, self.reply = client, reply
         self.row = reply.session.stream_set.get(pk=reply.stream)
-        self.reader = Reader(desk.loop, self.row)
+        self.reader = Reader(client.loop, self.row)
 
     @property
     def messages(self) -> list[JSON]:
@@ -117,34 +117,38 @@ class Reading:
         return self.messages
 
     def all(self) -> list[JSON]:
-        """Everything, to the end of the stream; it is what was written down."""
+        """Read to the end of the stream, and compare the messages with the stored events."""
         self.reader.ended()
         written = Event.objects.filter(stream=self.row).order_by("seq")
         assert self.reader.events == list(written.values_list("seq", "data"))
         return self.messages
 
 
-def dead(stream: Stream, **changes: Any) -> Call:
-    """Make the stream's call one of a process that has died."""
+def abandon_call(stream: Stream, **changes: Any) -> Call:
+    """Make a process that died the owner of the stream's call."""
     leases.begin("dead")
     leases.leave("dead")
     Call.objects.filter(stream=stream).update(process="dead", **changes)
     return Call.objects.get(stream=stream)
 
 
-def left_behind(desk: Desk, tool: str, _said: Sequence[JSON] = (), **changes: Any) -> Reading:
-    """A call whose process died, and a connection that has come back for it."""
+def abandoned_call(
+    client: SessionClient, tool: str, _sent: Sequence[JSON] = (), **changes: Any
+) -> ClientStream:
+    """Store a call of a process that died, and resume its stream."""
     made = call(1, params={"name": tool, "arguments": {}}, meta={"progressToken": "t"})
-    stream = streams.open(desk.fresh(), calls=[made], messages=[json.dumps(one) for one in _said])
-    dead(stream, **changes)
-    desk.loop.do(call_manager)
-    return reading(desk, stream)
+    stream = streams.open(
+        client.load_session(), calls=[made], messages=[json.dumps(one) for one in _sent]
+    )
+    abandon_call(stream, **changes)
+    client.loop.do(call_manager)
+    return resume_stream(client, stream)
 
 
-def reading(desk: Desk, stream: Stream) -> Reading:
-    """As by a connection that has come back for a stream."""
-    reply = type("Reply", (), {"session": desk.session, "stream": stream.pk})()
-    return Reading(desk, reply)
+def resume_stream(client: SessionClient, stream: Stream) -> ClientStream:
+    """Read a stream as a connection that resumes it."""
+    reply = type("Reply", (), {"session": client.session, "stream": stream.pk})()
+    return ClientStream(client, reply)
 
 
 def text(response: JSON) -> str:

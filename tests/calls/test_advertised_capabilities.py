@@ -1,4 +1,4 @@
-"""How a server presents itself: nothing is advertised that has nothing behind it."""
+"""A server advertises only capabilities that it offers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def completing(request: mcp.Request, name: Annotated[str, mcp.Complete(["a"])]) 
         ),
     ],
 )
-def test_a_capability_is_there_when_what_it_promises_is(server, declare, expected):
+def test_capability_is_advertised_only_if_the_server_offers_it(server, declare, expected):
     declare(server)
     assert capabilities(server) == {"logging": {}} | expected
 
@@ -84,7 +84,7 @@ def named():
     servers._servers.pop("presented", None)
 
 
-def test_what_a_server_says_of_itself(named):
+def test_server_info_contains_what_the_server_declares(named):
     with override("de"):
         info = server_info(named)
     assert info == {
@@ -96,5 +96,5 @@ def test_what_a_server_says_of_itself(named):
     assert found["extensions"] == {"example.com/y": {}}
 
 
-def test_what_it_does_not_say_is_not_there(server):
+def test_server_info_omits_what_the_server_does_not_declare(server):
     assert server_info(server) == {"name": server.public_name, "version": "1.0"}

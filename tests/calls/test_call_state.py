@@ -1,4 +1,4 @@
-"""Runs: each makes its request anew, from the call and who makes it."""
+"""Each run of a call makes its request anew from the call and its principal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(server, made=None, **given: Any) -> CallRun:
     return CallRun(made or call(), server, Principal(AnonymousUser()), None, NoNotifier(), **given)
 
 
-def test_a_request_is_what_the_call_says(server, revision):
+def test_request_contains_what_the_call_contains(server, revision):
     made = call(
         revision, params={"name": "x"}, client_info={"name": "c", "version": "1"},
         capabilities={"roots": {}}, meta={"example.com/a": 1},
@@ -39,13 +39,13 @@ def test_a_request_is_what_the_call_says(server, revision):
     assert request.user.is_anonymous
 
 
-def test_two_runs_share_nothing_but_what_they_are_given(server):
+def test_runs_share_no_state(server):
     first, second = run(server), run(server)
     assert first.request is not second.request
     assert first.answers is not second.answers and first.stop is not second.stop
 
 
-def test_a_run_that_is_stopped_is_cancelled(server):
+def test_stopped_run_is_cancelled(server):
     stop = threading.Event()
     one = run(server, stop=stop, answers=KnownAnswers(remembered={"step": 7}))
     assert one.request.once("step", lambda: 8) == 7
@@ -67,7 +67,7 @@ def test_a_run_that_is_stopped_is_cancelled(server):
         ("tools/call", {"name": "x" * 1000}, "tools/call " + "x" * 200),
     ],
 )
-def test_the_log_names_what_is_asked_for_on_one_line(server, method, params, subject):
+def test_subject_names_the_requested_object_on_one_line(server, method, params, subject):
     assert run(server, call(method=method, params=params)).subject == subject
 
 
@@ -82,7 +82,7 @@ OFFERED = {
 }  # fmt: skip
 
 
-def test_what_a_client_can_be_asked_is_what_its_revision_has(server, revision):
+def test_request_allows_only_questions_that_the_revision_defines(server, revision):
     can = run(server, call(revision, capabilities=EVERYTHING)).request.can
     expected = OFFERED[revision]
     assert can.elicit == ("elicitation" in expected) and can.roots and can.sample

@@ -1,4 +1,4 @@
-"""Callers: as the request brought them, then as they are in the database."""
+"""A caller is loaded from the database again for each run of a call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def asked(loop, caller) -> Principal:
     return loop.run(once())
 
 
-def test_the_first_run_is_the_requests_and_every_other_is_loaded_anew(loop, alice):
+def test_first_run_uses_the_principal_of_the_request_and_later_runs_reload_it(loop, alice):
     principal = Principal(alice, Auth(frozenset({"read"}), key="7"))
     caller = SessionCaller.of(principal)
     assert asked(loop, caller) is principal
@@ -30,14 +30,14 @@ def test_the_first_run_is_the_requests_and_every_other_is_loaded_anew(loop, alic
     assert (caller.user, caller.scopes) == (str(alice.pk), ["read"])
 
 
-def test_nobody_stays_nobody(loop):
+def test_anonymous_caller_stays_anonymous(loop):
     caller = SessionCaller.of(Principal(AnonymousUser()))
     assert caller.user is None and caller.scopes is None
     for _ in range(2):
         assert asked(loop, caller).key == ""
 
 
-def test_who_is_gone_is_nobody(loop, alice, bob):
+def test_deleted_or_inactive_user_is_treated_as_anonymous(loop, alice, bob):
     callers = [SessionCaller.of(Principal(user)) for user in (alice, bob)]
     for caller in callers:
         asked(loop, caller)
@@ -48,7 +48,7 @@ def test_who_is_gone_is_nobody(loop, alice, bob):
         assert not asked(loop, caller).is_authenticated
 
 
-def test_a_row_names_its_caller(loop, alice):
+def test_stored_call_restores_its_principal(loop, alice):
     principal = Principal(alice, Auth(frozenset({"read", "write"}), key="a:b"))
     session = Session(owner=principal.key)
     call = Call(user=str(alice.pk), scopes=SessionCaller.of(principal).scopes)
@@ -56,16 +56,16 @@ def test_a_row_names_its_caller(loop, alice):
     assert found.key == principal.key and found.auth.scopes == {"read", "write"}
 
 
-def test_a_row_of_nobody(loop):
+def test_stored_call_without_owner_is_anonymous(loop):
     assert asked(loop, SessionCaller.named(Session(owner=""), Call())).key == ""
 
 
 @pytest.mark.parametrize("key", ["no number", "", "9" * 30])
-def test_a_key_that_is_none_is_nobodys(loop, key):
+def test_invalid_principal_key_is_anonymous(loop, key):
     assert not asked(loop, SessionCaller(key, None)).is_authenticated
 
 
-def test_a_database_that_is_away_for_a_moment_makes_nobody_of_no_one(loop, alice):
+def test_database_outage_does_not_make_the_caller_anonymous(loop, alice):
     caller = SessionCaller.kept(str(alice.pk), ["read"], Principal(alice).key)
     broken = iter([OperationalError("The server is gone.")])
 
@@ -93,26 +93,28 @@ def kept_of(user, client) -> tuple[Principal, SessionCaller]:
     return principal, SessionCaller.kept(str(user.pk), ["mcp"], principal.key)
 
 
-def test_a_row_names_the_application_of_its_token(loop, alice, client):
+def test_stored_call_restores_the_application_of_its_token(loop, alice, client):
     principal, kept = kept_of(alice, client)
     found = asked(loop, kept)
     assert found == principal and found.key == principal.key
 
 
-def test_whose_application_is_gone_is_nobody(loop, alice, client):
+def test_caller_of_a_deleted_application_is_anonymous(loop, alice, client):
     _, kept = kept_of(alice, client)
     client.delete()
     assert not asked(loop, kept).is_authenticated
 
 
-def test_an_application_that_no_verifier_tells_is_none(loop, alice, client, settings):
+def test_application_without_a_verifier_is_not_restored(loop, alice, client, settings):
     _, kept = kept_of(alice, client)
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"VERIFIERS": []}
     found = asked(loop, kept)
     assert found.user == alice and found.auth == Auth(frozenset({"mcp"}))
 
 
-def test_all_are_loaded_with_their_applications(alice, bob, client, django_assert_num_queries):
+def test_all_callers_are_loaded_with_applications_by_two_queries(
+    alice, bob, client, django_assert_num_queries
+):
     (hers, _), (his, _) = kept_of(alice, client), kept_of(bob, client)
     rows = [Call(user=str(one.user.pk), scopes=["mcp"]) for one in (hers, his)]
     for row, one in zip(rows, (hers, his), strict=True):

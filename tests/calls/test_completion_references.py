@@ -1,4 +1,4 @@
-"""References: what a request for completion names is checked before any code sees it."""
+"""The parameters of a completion request are checked before any project code runs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def asked(server):
     return made
 
 
-def test_a_prompt_is_named(asked, server):
+def test_prompt_reference_finds_the_prompt(asked, server):
     found, unknown = referred(asked(ref={"type": "ref/prompt", "name": "letter"}))
     assert found is server._catalog.prompts["letter"] and "letter" in unknown.message
 
 
 @pytest.mark.parametrize("uri", ["policy://{name}", "policy://returns"])
-def test_a_template_is_named_by_itself_or_by_what_it_is_at(asked, server, uri):
+def test_resource_reference_finds_the_template_by_template_or_uri(asked, server, uri):
     found, unknown = referred(asked(ref={"type": "ref/resource", "uri": uri}))
     assert found is server._catalog.templates["policy://{name}"] and unknown.data == {"uri": uri}
 
@@ -49,13 +49,13 @@ def test_a_template_is_named_by_itself_or_by_what_it_is_at(asked, server, uri):
         {"type": "ref/resource", "uri": "none://x"},
     ],
 )  # fmt: skip
-def test_anything_else_is_refused(asked, ref):
+def test_invalid_reference_is_rejected(asked, ref):
     with pytest.raises(ProtocolError) as refused:
         referred(asked(ref=ref))
     assert refused.value.code == -32602 and len(refused.value.message) < 300
 
 
-def test_what_was_typed(asked):
+def test_argument_is_checked_and_shortened(asked):
     assert typed(asked(argument={"name": "tone", "value": "ki"})) == ("tone", "ki")
     assert typed(asked(argument={"name": "tone", "value": ""})) == ("tone", "")
     assert len(typed(asked(argument={"name": "tone", "value": "x" * 9999}))[1]) == MAX_TEXT
@@ -65,7 +65,7 @@ def test_what_was_typed(asked):
             typed(asked(argument=wrong))
 
 
-def test_what_was_filled_in_before(asked):
+def test_context_arguments_are_checked(asked):
     assert filled_in(asked()) == {}
     assert filled_in(asked(context=None)) == {}
     assert filled_in(asked(context={})) == {}

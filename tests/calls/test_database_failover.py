@@ -1,4 +1,4 @@
-"""Calls whose database connection breaks under them: a failover of PostgreSQL and MariaDB."""
+"""Calls whose database connection breaks, as in a failover of PostgreSQL or MariaDB."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.shop.models import Company
 from ..database_proxy import Proxy
 from ..storage.rows import given, together
 from ..unreachable import unreachable
-from .session_client import Desk, text
+from .session_client import SessionClient, text
 
 pytestmark = pytest.mark.usefixtures("real_threads")
 PUBLIC = {"permission": mcp.PUBLIC}
@@ -131,8 +131,8 @@ def server(server, runs, within, in_step):
 
 
 @pytest.fixture
-def desk(loop, server):
-    return Desk(loop, server)
+def client(loop, server):
+    return SessionClient(loop, server)
 
 
 def broken(*args):
@@ -190,16 +190,16 @@ def table() -> list[tuple[str, str, str]]:
 @networked
 @pytest.mark.slow
 @pytest.mark.parametrize(("call", "when", "answer"), table())
-def test_calls_through_a_failover_get_what_the_table_says(
-    desk, proxy, within, runs, caplog, call, when, answer
+def test_call_through_a_failover_gets_the_documented_answer(
+    client, proxy, within, runs, caplog, call, when, answer
 ):
     tool, is_written_down = CALLS[call]
-    desk.server.durable = is_written_down
+    client.server.durable = is_written_down
     BREAKS[when](proxy, within)
-    message = desk.call(tool) if tool else desk.message("resources/read", uri="runs://all")
+    message = client.call(tool) if tool else client.message("resources/read", uri="runs://all")
     with given(JSON_GRACE=0.05 if is_written_down else 60):
-        reply = desk.post(message)
-        desk.loop.until(lambda: not (call_manager()._requests or call_manager()._tasks))
+        reply = client.post(message)
+        client.loop.until(lambda: not (call_manager()._requests or call_manager()._tasks))
     away, *others = messages(caplog)
     assert away.startswith("The database 'default' cannot be reached: ") and len(others) <= 1
     assert all("can be reached again" in one for one in others)
@@ -219,15 +219,15 @@ def test_calls_through_a_failover_get_what_the_table_says(
 @pytest.mark.slow
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="Django has a pool for PostgreSQL")
 def test_safe_calls_run_again_where_connections_come_from_a_pool(
-    desk, proxy, within, runs, monkeypatch
+    client, proxy, within, runs, monkeypatch
 ):
     """A failover breaks all of its connections, also those that nobody uses at that moment."""
     monkeypatch.setitem(connection.settings_dict, "OPTIONS", {"pool": {"min_size": 4}})
     try:
         with given(JSON_GRACE=60):
-            desk.post(desk.call("read_only"))
+            client.post(client.call("read_only"))
             BREAKS[WHILE_IT_RUNS](proxy, within)
-            (response,) = desk.post(desk.call("read_only")).responses
+            (response,) = client.post(client.call("read_only")).responses
         assert text(response) == "0" and len(runs) == 3
     finally:
         together(lambda: connections["default"].close_pool())
@@ -241,25 +241,25 @@ def last(reply):
 # What needs no server: a database that cannot be opened.
 
 
-def test_call_that_has_not_begun_runs_when_the_database_is_back(desk, runs, monkeypatch):
+def test_call_that_has_not_begun_runs_when_the_database_is_back(client, runs, monkeypatch):
     away = [broken, broken]
     monkeypatch.setattr(
         "django_mcp.calls.execution.check", lambda *args: away.pop()() if away else None
     )
-    (response,) = desk.at_once(desk.call("without"))
+    (response,) = client.json_responses(client.call("without"))
     assert text(response) == "1" and runs == ["run"]
 
 
-def test_call_ends_when_its_database_does_not_come_back(desk, runs, monkeypatch):
+def test_call_ends_when_its_database_does_not_come_back(client, runs, monkeypatch):
     monkeypatch.setattr(execution, "RETRY_SECONDS", 0.2)
     monkeypatch.setattr("django_mcp.calls.execution.check", broken)
-    (response,) = desk.at_once(desk.call("without"))
+    (response,) = client.json_responses(client.call("without"))
     assert response["result"]["isError"] and text(response) == NOT_BEGUN and runs == []
 
 
-def test_statement_that_crashes_its_server_is_not_run_for_ever(desk, runs, within):
+def test_statement_that_crashes_the_database_runs_a_limited_number_of_times(client, runs, within):
     within += [broken] * 10
-    (response,) = desk.at_once(desk.call("read_only"))
+    (response,) = client.json_responses(client.call("read_only"))
     assert response["result"]["isError"] and len(runs) == 1 + execution.MAX_RERUNS
 
 
@@ -281,12 +281,12 @@ def test_listen_is_not_acknowledged_twice(connect, server, runs, monkeypatch):
     assert "may be tried again" in client.wait(id)["error"]["message"] and runs == ["look"]
 
 
-def test_deadlock_is_no_break(desk, runs, within):
+def test_deadlock_is_not_treated_as_a_break(client, runs, within):
     def locked():
         raise OperationalError("database is locked") from locked_error()
 
     within.append(locked)
-    (response,) = desk.at_once(desk.call("read_only"))
+    (response,) = client.json_responses(client.call("read_only"))
     assert response["result"]["isError"] and runs == ["run"]
 
 
@@ -382,32 +382,32 @@ BUGS = [
 @pytest.mark.parametrize("tool", ["read_only", "transactional", "without"])
 @pytest.mark.parametrize("bug", BUGS)
 def test_bug_of_tool_that_looks_like_a_break_is_logged_and_not_run_again(
-    desk, runs, within, caplog, tool, bug
+    client, runs, within, caplog, tool, bug
 ):
     within.append(bug)
-    (response,) = desk.at_once(desk.call(tool))
+    (response,) = client.json_responses(client.call(tool))
     assert response["result"]["isError"] and text(response) == MASKED and runs == ["run"]
     (record,) = [one for one in caplog.records if one.levelno >= logging.WARNING]
     assert record.exc_info and "cannot be reached" not in caplog.text
 
 
-def test_bug_in_a_step_that_looks_like_a_break_is_logged(desk, in_step, caplog):
+def test_bug_in_a_step_that_looks_like_a_break_is_logged(client, in_step, caplog):
     in_step.append(use_driver_wrongly)
-    (response,) = desk.streamed(desk.call("step")).all()
+    (response,) = client.open_stream(client.call("step")).all()
     assert text(response) == MASKED and "cannot be reached" not in caplog.text
 
 
 @networked
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", ["read_only", "transactional", "without"])
-def test_connection_that_broke_unnoticed_is_a_break(desk, runs, within, caplog, tool):
+def test_connection_that_broke_unnoticed_is_a_break(client, runs, within, caplog, tool):
     def fail():
         driver = connection.connection
         getattr(driver, "_force_close", driver.close)()  # PyMySQL's own, of a connection that broke
         Company.objects.exists()
 
     within.append(fail)
-    (response,) = desk.at_once(desk.call(tool))
+    (response,) = client.json_responses(client.call(tool))
     if tool == "without":
         assert text(response) == UNKNOWN and len(runs) == 1
     else:
@@ -417,8 +417,8 @@ def test_connection_that_broke_unnoticed_is_a_break(desk, runs, within, caplog, 
 
 @networked
 @pytest.mark.slow
-def test_break_is_one_also_where_the_tool_closes_its_connection_then(
-    desk, proxy, runs, within, caplog
+def test_break_is_recognized_although_the_tool_closes_its_connection(
+    client, proxy, runs, within, caplog
 ):
     def fail():
         break_now(proxy)
@@ -429,30 +429,30 @@ def test_break_is_one_also_where_the_tool_closes_its_connection_then(
             raise
 
     within.append(fail)
-    (response,) = desk.at_once(desk.call("read_only"))
+    (response,) = client.json_responses(client.call("read_only"))
     assert not response["result"].get("isError") and len(runs) == 2
 
 
-def test_call_whose_error_was_raised_from_a_break_runs_again(desk, runs, within, caplog):
+def test_call_whose_error_was_raised_from_a_break_runs_again(client, runs, within, caplog):
     def wrapped():
         raise RuntimeError("No companies") from unreachable()
 
     within.append(wrapped)
-    (response,) = desk.at_once(desk.call("read_only"))
+    (response,) = client.json_responses(client.call("read_only"))
     assert text(response) == "0" and len(runs) == 2
     assert not any(one.exc_info for one in caplog.records)
 
 
-def test_what_a_tool_says_of_a_break_is_its_answer(desk, runs, within):
+def test_tool_error_raised_from_a_break_is_the_answer(client, runs, within):
     def said():
         raise mcp.ToolError("Try tomorrow.") from unreachable()
 
     within.append(said)
-    (response,) = desk.at_once(desk.call("read_only"))
+    (response,) = client.json_responses(client.call("read_only"))
     assert text(response) == "Try tomorrow." and len(runs) == 1
 
 
-def test_error_that_is_its_own_cause_is_no_break():
+def test_error_that_is_its_own_cause_is_not_a_break():
     error = RuntimeError("again")
     error.__cause__ = error
     assert jobs.break_behind(error) is None
@@ -466,13 +466,13 @@ def messages(caplog) -> list[str]:
 
 
 def test_break_is_logged_once_without_traceback_and_so_is_the_return(
-    desk, within, monkeypatch, caplog
+    client, within, monkeypatch, caplog
 ):
     within += [broken, broken]
     monkeypatch.setattr(outages, "SETTLED_SECONDS", 60.0)
-    desk.at_once(desk.call("read_only"))
+    client.json_responses(client.call("read_only"))
     monkeypatch.setattr(outages, "SETTLED_SECONDS", 0.0)
-    desk.at_once(desk.call("read_only"))
+    client.json_responses(client.call("read_only"))
     away, back = messages(caplog)
     assert away == ("The database 'default' cannot be reached: unable to open database file")
     assert re.fullmatch(r"The database 'default' can be reached again, after \d+\.\d seconds", back)
@@ -480,8 +480,8 @@ def test_break_is_logged_once_without_traceback_and_so_is_the_return(
 
 
 @pytest.mark.parametrize("tell", ["exception", "argument"])
-def test_log_message_about_a_database_that_is_away_is_dropped(caplog, tell):
-    """It comes for each request, with a traceback, and says the same."""
+def test_log_message_about_an_unreachable_database_is_logged_once(caplog, tell):
+    """Each request would log the same message with a traceback."""
     for _ in range(3):
         try:
             broken()
@@ -493,7 +493,7 @@ def test_log_message_about_a_database_that_is_away_is_dropped(caplog, tell):
     assert len(messages(caplog)) == 1 and "cannot be reached" in caplog.text
 
 
-def test_break_while_a_new_connection_is_set_up_is_one(monkeypatch):
+def test_break_while_a_connection_is_set_up_is_recognized(monkeypatch):
     """MariaDB sets autocommit by a statement, before Django says that there is a connection."""
 
     def fail(wrapper, autocommit):
@@ -506,7 +506,7 @@ def test_break_while_a_new_connection_is_set_up_is_one(monkeypatch):
     assert jobs.is_break(caught.value)
 
 
-def test_process_that_may_be_taken_for_dead_has_lost_no_database():
+def test_doubtful_lease_is_not_treated_as_a_break():
     assert not jobs.is_break(LeaseDoubtful(LeaseDoubtful.__doc__)) and jobs.is_break(unreachable())
 
 

@@ -1,4 +1,4 @@
-"""The developer is told why a thing is not there for somebody: under DEBUG, and nobody else."""
+"""Under DEBUG, the log explains why a caller may not use an object; the response never does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def refused(client, method, **params):
 
 
 @pytest.mark.parametrize("debug", [True, False])
-def test_why_is_in_the_log_under_debug(connect, guarded, alice, settings, caplog, debug):
+def test_denial_reason_is_logged_under_debug_only(connect, guarded, alice, settings, caplog, debug):
     settings.DEBUG = debug
     client, nobody = connect(alice, server=guarded), connect(server=guarded)
     assert refused(client, "tools/call", name="purge")["message"] == "Unknown tool: purge"
@@ -50,7 +50,7 @@ def test_why_is_in_the_log_under_debug(connect, guarded, alice, settings, caplog
         assert "prompt never (" in told[2] and "returned False" in told[2]
 
 
-def test_completion_too(connect, guarded, alice, settings, caplog):
+def test_denial_reason_of_a_completion_is_logged(connect, guarded, alice, settings, caplog):
     @guarded.prompt(permission="shop.delete_invoice")
     def tone(request: mcp.Request, tone: Literal["kind", "firm"] = "kind") -> str:
         return tone
@@ -62,15 +62,13 @@ def test_completion_too(connect, guarded, alice, settings, caplog):
     assert "prompt tone (" in caplog.text and "lacks shop.delete_invoice" in caplog.text
 
 
-def test_what_does_not_exist_is_told_of_by_nobody(connect, guarded, alice, settings, caplog):
+def test_unknown_name_is_not_logged(connect, guarded, alice, settings, caplog):
     settings.DEBUG = True
     refused(connect(alice, server=guarded), "tools/call", name="nonsense")
     assert not caplog.records
 
 
-def test_permission_is_asked_once_for_the_refusal_and_its_reason(
-    connect, server, alice, settings, caplog
-):
+def test_permission_is_checked_once_for_denial_and_reason(connect, server, alice, settings, caplog):
     settings.DEBUG = True
     answers = iter([False])
 

@@ -1,4 +1,4 @@
-"""Failures: what the model reads, what the client reads, and what nobody reads but the log."""
+"""Errors of tools, prompts and resources: what the model, the client and the log get."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def refused(client, method, **params):
 
 
 @pytest.mark.parametrize("how", WORDS)
-def test_what_the_project_says_is_said(connect, raising, revision, how):
+def test_error_message_of_the_project_is_sent(connect, raising, revision, how):
     raising._error, words = WORDS[how]
     client = connect(server=raising, revision=revision)
     assert client.failure("tool") == client.failure("atool") == words
@@ -82,8 +82,8 @@ def test_what_the_project_says_is_said(connect, raising, revision, how):
     assert (prompt.code, prompt.message) == (-32603, words)
 
 
-def test_whoever_is_too_busy_to_begin_says_so_as_an_error(connect, raising, revision):
-    """Nothing has happened, so whoever asked may ask again as it is."""
+def test_busy_is_a_protocol_error(connect, raising, revision):
+    """Nothing has happened, so the client may send the same request again."""
     raising._error = Busy("Come back later.")
     client = connect(server=raising, revision=revision)
     for tool in ("tool", "atool"):
@@ -92,7 +92,7 @@ def test_whoever_is_too_busy_to_begin_says_so_as_an_error(connect, raising, revi
 
 
 @pytest.mark.parametrize("error", BUGS, ids=lambda error: type(error).__name__)
-def test_a_bug_is_masked_and_logged_in_full(connect, raising, error, caplog):
+def test_unexpected_exception_is_masked_and_logged_in_full(connect, raising, error, caplog):
     raising._error = error
     client = connect(server=raising)
     assert client.failure("tool") == client.failure("atool") == MASKED
@@ -110,13 +110,13 @@ def test_a_bug_is_masked_and_logged_in_full(connect, raising, error, caplog):
     assert [record.method for record in caplog.records][0] == "tools/call"
 
 
-def test_while_debugging_a_bug_is_shown(connect, raising, settings):
+def test_unexpected_exception_is_shown_under_debug(connect, raising, settings):
     settings.DEBUG = True
     raising._error = RuntimeError("line one\nline two")
     assert connect(server=raising).failure("tool") == "RuntimeError: line one line two"
 
 
-def test_a_protocol_error_is_an_error_of_the_protocol(connect, raising, revision):
+def test_protocol_error_is_sent_with_its_code_and_data(connect, raising, revision):
     raising._error = mcp.ProtocolError("No", code=4711, data={"a": 1})
     client = connect(server=raising, revision=revision)
     for method, params in (
@@ -129,7 +129,7 @@ def test_a_protocol_error_is_an_error_of_the_protocol(connect, raising, revision
         assert (found.code, found.message, found.data) == (4711, "No", {"a": 1})
 
 
-def test_wrong_arguments_are_words_or_an_error_in_one_sentence(connect, server, revision):
+def test_invalid_arguments_are_tool_errors_or_protocol_errors(connect, server, revision):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def tool(request: mcp.Request, day: int, month: int) -> str:
         return ""
@@ -145,7 +145,7 @@ def test_wrong_arguments_are_words_or_an_error_in_one_sentence(connect, server, 
     assert found.code == -32602 and "day" in found.message and ". " not in found.message
 
 
-def test_what_the_client_cannot_do_is_named(connect, raising, revision):
+def test_missing_client_capability_is_named(connect, raising, revision):
     raising._error = mcp.Unsupported({"sampling": {"tools": {}}})
     client = connect(server=raising, revision=revision, capabilities={})
     response = client.wait(client.start("tools/call", name="tool"))
@@ -171,7 +171,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_page_is_shown_in_the_way_the_revision_has(connect, raising, revision, method):
+def test_url_required_is_sent_in_the_form_of_the_revision(connect, raising, revision, method):
     raising._error = mcp.UrlRequired("Sign in.", URL)
     opened: list[str] = []
 
@@ -196,14 +196,14 @@ def test_a_page_is_shown_in_the_way_the_revision_has(connect, raising, revision,
         assert "Open https://shop.example/in?id=" in f"{response}"
 
 
-def test_a_client_that_opens_no_pages_is_told_where_to_go(connect, raising, revision):
+def test_url_required_is_text_for_clients_without_url_elicitation(connect, raising, revision):
     raising._error = mcp.UrlRequired("Sign in.", URL)
     client = connect(server=raising, revision=revision, capabilities={"elicitation": {"form": {}}})
     words = client.failure("tool")
     assert words.startswith("Sign in. Open https://shop.example/in?id=") and "{" not in words
 
 
-def test_who_was_there_and_did_nothing_is_told_again(connect, raising):
+def test_accepted_but_uncompleted_url_elicitation_becomes_text(connect, raising):
     raising._error = mcp.UrlRequired("Sign in.", URL)
     answers = {"elicitation/create": lambda params: {"action": "accept"}}
     client = connect(server=raising, answers=answers)
@@ -211,14 +211,14 @@ def test_who_was_there_and_did_nothing_is_told_again(connect, raising):
     assert len(client.asked) == 1
 
 
-def test_who_does_not_want_to_go_there_has_declined(connect, raising):
+def test_declined_url_elicitation_is_a_tool_error(connect, raising):
     raising._error = mcp.UrlRequired("Sign in.", URL)
     answers = {"elicitation/create": lambda params: {"action": "decline"}}
     assert "declined" in connect(server=raising, answers=answers).failure("tool")
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-def test_nobody_is_sent_to_an_address_that_is_none(connect, raising, revision, caplog):
+def test_url_required_with_a_javascript_url_is_masked(connect, raising, revision, caplog):
     raising._error = mcp.UrlRequired("Sign in.", "javascript:alert(1)")
     client = connect(server=raising, revision=revision)
     assert client.failure("tool") == MASKED and "javascript" in caplog.text
@@ -228,7 +228,7 @@ def completed(request, text, context):
     raise mcp.UrlRequired("Sign in.", URL)
 
 
-def test_where_nothing_may_be_asked_the_words_must_do(connect, server, db):
+def test_url_required_in_a_completion_is_text(connect, server, db):
     @server.prompt(permission=mcp.PUBLIC)
     def prompt(request: mcp.Request, city: Annotated[str, mcp.Complete(completed)]) -> str:
         return city
@@ -240,5 +240,5 @@ def test_where_nothing_may_be_asked_the_words_must_do(connect, server, db):
     assert found.message.startswith("Sign in. Open https://")
 
 
-def test_a_bug_has_no_words():
+def test_unexpected_exception_has_no_message():
     assert in_words(ValueError(SECRET)) is None

@@ -1,4 +1,4 @@
-"""Running: transactions, surroundings, threads; and how many hops a call takes."""
+"""Calls run in transactions, in the AROUND context managers, and with few thread hops."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cancelled(client, tool, begun, go=None):
 
 
 @pytest.mark.parametrize("how", ["tool", "bug", "denied", "protocol", "question", "once", "exit"])
-def test_what_fails_is_rolled_back(connect, server, db, how):
+def test_failed_call_is_rolled_back(connect, server, db, how):
     ends = {
         "tool": lambda request: _raise(mcp.ToolError("no")),
         "bug": lambda request: _raise(KeyError("no")),
@@ -74,7 +74,7 @@ def _raise(error):
     raise error
 
 
-def test_what_succeeds_is_kept(connect, server, db, revision, in_transaction):
+def test_successful_call_is_committed(connect, server, db, revision, in_transaction):
     @server.tool(permission=mcp.PUBLIC)
     def write(request: mcp.Request) -> str:
         Tag.objects.create(label="written")
@@ -84,7 +84,7 @@ def test_what_succeeds_is_kept(connect, server, db, revision, in_transaction):
     assert labels() == {"written"}
 
 
-def test_what_was_written_before_a_question_is_written_once(connect, server, db, revision):
+def test_writes_before_a_question_are_committed_once(connect, server, db, revision):
     @server.tool(permission=mcp.PUBLIC)
     def write(request: mcp.Request) -> str:
         Tag.objects.create(label="written")
@@ -97,7 +97,7 @@ def test_what_was_written_before_a_question_is_written_once(connect, server, db,
     assert labels() == {"written"}
 
 
-def test_cancelling_rolls_back_and_lets_the_rollback_pass(connect, server, db):
+def test_cancelled_call_is_rolled_back(connect, server, db):
     written, go = threading.Event(), threading.Event()
 
     @server.tool(permission=mcp.PUBLIC)
@@ -112,7 +112,7 @@ def test_cancelling_rolls_back_and_lets_the_rollback_pass(connect, server, db):
     assert labels() == set()
 
 
-def test_a_cancelled_call_stops_at_its_next_query_and_not_in_its_rollback(connect, server, db):
+def test_cancelled_call_stops_at_its_next_query_but_not_during_rollback(connect, server, db):
     reached, go, steps = threading.Event(), threading.Event(), []
 
     @server.tool(permission=mcp.PUBLIC)
@@ -131,8 +131,8 @@ def test_a_cancelled_call_stops_at_its_next_query_and_not_in_its_rollback(connec
     assert steps == ["queries"] and labels() == set()
 
 
-def test_until_the_commit_the_cancel_wins(connect, server, db):
-    """Even over code that eats everything and asks the database nothing more."""
+def test_cancellation_before_the_commit_rolls_back(connect, server, db):
+    """This holds even if the tool suppresses every exception and runs no further query."""
     reached, go = threading.Event(), threading.Event()
 
     @server.tool(permission=mcp.PUBLIC)
@@ -153,7 +153,9 @@ def test_until_the_commit_the_cancel_wins(connect, server, db):
     [({}, True), ({"atomic": "default"}, True), ({"atomic": False}, False),
      ({"read_only": True}, False)],
 )  # fmt: skip
-def test_which_tools_run_in_a_transaction(connect, server, db, in_transaction, options, expected):
+def test_tool_options_decide_whether_a_transaction_is_open(
+    connect, server, db, in_transaction, options, expected
+):
     @server.tool(permission=mcp.PUBLIC, **options)
     def tool(request: mcp.Request) -> bool:
         return in_transaction()
@@ -161,7 +163,7 @@ def test_which_tools_run_in_a_transaction(connect, server, db, in_transaction, o
     assert connect(server=server).call("tool")["structuredContent"] == expected
 
 
-def test_asynchronous_tools_and_prompts_and_resources_have_none(
+def test_async_tools_prompts_and_resources_run_without_a_transaction(
     connect, server, db, in_transaction
 ):
     @server.tool(permission=mcp.PUBLIC)
@@ -183,7 +185,7 @@ def test_asynchronous_tools_and_prompts_and_resources_have_none(
     assert shown == read == "False"
 
 
-def test_the_transaction_is_real_where_nothing_is_adopted(connect, server, shared_db):
+def test_transaction_commits_outside_of_a_test_transaction(connect, server, shared_db):
     done: list[tuple[str, bool]] = []
 
     @server.tool(permission=mcp.PUBLIC)
@@ -205,7 +207,7 @@ def test_the_transaction_is_real_where_nothing_is_adopted(connect, server, share
 # Commit hooks.
 
 
-def test_hooks_run_before_the_answer(connect, server, db, revision):
+def test_on_commit_hooks_run_before_the_response(connect, server, db, revision):
     said: list[str] = []
 
     @server.tool(permission=mcp.PUBLIC)
@@ -219,7 +221,7 @@ def test_hooks_run_before_the_answer(connect, server, db, revision):
     assert said == ["hook", "answer"]
 
 
-def test_a_hook_that_fails_fails_the_call(connect, server, db, caplog):
+def test_failed_on_commit_hook_fails_the_call(connect, server, db, caplog):
     @server.tool(permission=mcp.PUBLIC)
     def tool(request: mcp.Request) -> str:
         transaction.on_commit(lambda: _raise(mcp.ToolError("The mail was not sent.")))
@@ -229,7 +231,9 @@ def test_a_hook_that_fails_fails_the_call(connect, server, db, caplog):
 
 
 @pytest.mark.parametrize("question", ["elicit", "once"])
-def test_nothing_is_asked_on_commit(connect, server, db, revision, question, caplog):
+def test_questions_and_steps_in_on_commit_hooks_are_errors(
+    connect, server, db, revision, question, caplog
+):
     runs: list[int] = []
     asking = {
         "elicit": lambda request: request.roots(),
@@ -248,7 +252,7 @@ def test_nothing_is_asked_on_commit(connect, server, db, revision, question, cap
     assert runs == [1] and client.asked == []
 
 
-def test_a_durable_block_says_what_to_do(connect, server, shared_db, caplog):
+def test_durable_block_error_recommends_atomic_false(connect, server, shared_db, caplog):
     @server.tool(permission=mcp.PUBLIC)
     def tool(request: mcp.Request) -> str:
         with transaction.atomic(durable=True):
@@ -265,7 +269,7 @@ def test_a_durable_block_says_what_to_do(connect, server, shared_db, caplog):
     assert client.text("durable") == "done"
 
 
-def test_another_runtime_error_gets_no_such_hint(connect, server, db, caplog):
+def test_other_runtime_error_does_not_recommend_atomic_false(connect, server, db, caplog):
     @server.tool(permission=mcp.PUBLIC)
     def tool(request: mcp.Request) -> str:
         raise RuntimeError("out of paper")
@@ -277,7 +281,7 @@ def test_another_runtime_error_gets_no_such_hint(connect, server, db, caplog):
 # Unwinding.
 
 
-def test_no_except_exception_eats_a_question(connect, server, db, revision):
+def test_except_exception_does_not_catch_a_question(connect, server, db, revision):
     eaten: list[Exception] = []
 
     @server.tool(permission=mcp.PUBLIC)
@@ -394,12 +398,12 @@ def filled(value, pk):
 
 
 @pytest.mark.parametrize("use", USES)
-def test_nothing_of_the_project_runs_outside(connect, observed, alice, customer, surrounded, use):
+def test_all_project_code_runs_inside_around(connect, observed, alice, customer, around_calls, use):
     method, params, expected = USES[use]
     client = connect(alice, server=observed)
     result = client.request(method, **filled(params, customer.pk))
     assert not result.get("isError"), result
-    (passed,) = surrounded
+    (passed,) = around_calls
     steps = dict.fromkeys(step for step, _ in passed.within)
     assert [step for step in steps if step in expected] == expected
     assert passed.left == passed.thread and passed.error is None
@@ -407,32 +411,32 @@ def test_nothing_of_the_project_runs_outside(connect, observed, alice, customer,
     assert passed.request.user == alice
 
 
-def test_subscribing_and_telling_are_surrounded_too(
-    connect, observed, alice, customer, surrounded, handshake
+def test_subscriptions_and_notifications_run_inside_around(
+    connect, observed, alice, customer, around_calls, handshake
 ):
     client = connect(alice, server=observed, revision=handshake)
     uri = f"model://shop/customer/{customer.pk}"
     client.request("resources/subscribe", uri=uri)
     announce(Announcement("updated", uri, observed.name))
     client.until(lambda: client.notes)
-    assert [dict(passed.within).keys() >= {"permission", "queryset"} for passed in surrounded] == [
+    assert [
+        dict(passed.within).keys() >= {"permission", "queryset"} for passed in around_calls
+    ] == [
         True,
         True,
     ]
 
 
-def test_the_orm_of_an_asynchronous_tool_runs_where_its_surroundings_are(
-    connect, server, db, surrounded
-):
+def test_orm_of_an_async_tool_runs_in_the_thread_of_around(connect, server, db, around_calls):
     @server.tool(permission=mcp.PUBLIC)
     async def tool(request: mcp.Request) -> str:
         threads = {await sync_to_async(threading.get_ident)() for _ in range(2)}
-        assert threads == {surrounded[0].thread} and surrounded[0].is_open
+        assert threads == {around_calls[0].thread} and around_calls[0].is_open
         assert threading.current_thread() is threading.main_thread()
         return f"{await Tag.objects.acount()}"
 
     assert connect(server=server).text("tool") == "0"
-    assert surrounded[0].left == surrounded[0].thread != threading.get_ident()
+    assert around_calls[0].left == around_calls[0].thread != threading.get_ident()
 
 
 FAILURES = {
@@ -445,7 +449,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("how", FAILURES)
 @pytest.mark.parametrize("tool", ["tool", "atool"])
-def test_the_managers_see_what_goes_wrong(connect, server, db, surrounded, tool, how):
+def test_around_receives_exceptions(connect, server, db, around_calls, tool, how):
     @server.tool(permission=mcp.PUBLIC, name="tool")
     def sync(request: mcp.Request) -> str:
         raise FAILURES[how]
@@ -457,13 +461,13 @@ def test_the_managers_see_what_goes_wrong(connect, server, db, surrounded, tool,
     client = connect(server=server)
     words = client.failure(tool)
     assert words == "no" if how == "tool" else "logged" in words
-    seen, wanted = surrounded[0].error, FAILURES[how]
+    seen, wanted = around_calls[0].error, FAILURES[how]
     assert seen is wanted or seen.__cause__ is wanted
     assert client.failure(tool) == words  # the server goes on
 
 
 @pytest.mark.parametrize("tool", ["tool", "atool"])
-def test_the_managers_see_a_question(connect, server, db, surrounded, tool):
+def test_around_receives_a_question(connect, server, db, around_calls, tool):
     @server.tool(permission=mcp.PUBLIC, name="tool")
     def sync(request: mcp.Request) -> str:
         return f"{request.elicit('Sure?')}"
@@ -473,10 +477,10 @@ def test_the_managers_see_a_question(connect, server, db, surrounded, tool):
         return f"{await request.aelicit('Sure?')}"
 
     assert connect(server=server, answers=ASKED).text(tool) == "True"
-    assert [type(passed.error).__name__ for passed in surrounded] == ["InputRequired", "NoneType"]
+    assert [type(passed.error).__name__ for passed in around_calls] == ["InputRequired", "NoneType"]
 
 
-def test_the_managers_see_a_cancel(connect, server, db, surrounded):
+def test_around_receives_a_cancellation(connect, server, db, around_calls):
     begun = threading.Event()
 
     @server.tool(permission=mcp.PUBLIC)
@@ -486,11 +490,13 @@ def test_the_managers_see_a_cancel(connect, server, db, surrounded):
         return "never"
 
     cancelled(connect(server=server), "tool", begun)
-    assert isinstance(surrounded[0].error, asyncio.CancelledError)
-    assert surrounded[0].left == surrounded[0].thread
+    assert isinstance(around_calls[0].error, asyncio.CancelledError)
+    assert around_calls[0].left == around_calls[0].thread
 
 
-def test_the_first_is_outermost_and_ours_are_innermost(connect, server, db, settings, monkeypatch):
+def test_around_managers_nest_in_order_with_internal_ones_innermost(
+    connect, server, db, settings, monkeypatch
+):
     around.order.clear()
     settings.DJANGO_MCP = {"AROUND": ["tests.calls.around.outer"]}
     monkeypatch.setattr(execution, "around", [around.inner])
@@ -506,7 +512,7 @@ def test_the_first_is_outermost_and_ours_are_innermost(connect, server, db, sett
 
 
 @pytest.mark.parametrize("tool", ["tool", "atool"])
-def test_no_manager_swallows_what_goes_wrong(connect, server, db, settings, tool):
+def test_around_cannot_suppress_exceptions(connect, server, db, settings, tool):
     around.order.clear()
     settings.DJANGO_MCP = {"AROUND": ["tests.calls.around.swallowing"]}
 
@@ -529,7 +535,7 @@ def test_no_manager_swallows_what_goes_wrong(connect, server, db, settings, tool
 
 
 @pytest.mark.parametrize("tool", ["tool", "atool"])
-def test_who_is_not_let_in_does_nothing(connect, server, db, settings, tool, caplog):
+def test_around_that_raises_on_entry_prevents_the_call(connect, server, db, settings, tool, caplog):
     settings.DJANGO_MCP = {"AROUND": ["tests.calls.around.closed"]}
     done: list[int] = []
 
@@ -542,11 +548,11 @@ def test_who_is_not_let_in_does_nothing(connect, server, db, settings, tool, cap
         return f"{done.append(1)}"
 
     assert "logged" in connect(server=server).failure(tool)
-    assert "the door is closed" in caplog.text and done == []
+    assert "the entry is refused" in caplog.text and done == []
 
 
 @pytest.mark.parametrize("tool", ["tool", "atool"])
-def test_an_exit_that_fails_closes_the_connections_of_its_thread(
+def test_around_that_raises_on_exit_closes_the_connections_of_its_thread(
     connect, server, shared_db, settings, tool, opened, caplog, monkeypatch
 ):
     around.order.clear()
@@ -589,7 +595,7 @@ def test_async_tool_holds_no_connection_before_it_uses_the_database(
 
 
 @pytest.mark.parametrize("tool", ["tool", "atool"])
-def test_what_a_manager_activates_holds_for_that_call_alone(connect, server, db, settings, tool):
+def test_language_activated_by_around_applies_to_one_call(connect, server, db, settings, tool):
     @server.tool(permission=mcp.PUBLIC, name="tool")
     def sync(request: mcp.Request) -> str:
         language = translation.get_language()
@@ -613,9 +619,7 @@ def test_what_a_manager_activates_holds_for_that_call_alone(connect, server, db,
 # Bound rows.
 
 
-def test_rows_for_a_tool_that_writes_come_from_the_database_that_is_written(
-    connect, server, db, monkeypatch
-):
+def test_rows_of_a_writing_tool_are_read_from_the_write_database(connect, server, db, monkeypatch):
     asked: list[str] = []
 
     class Router:
@@ -655,8 +659,8 @@ def test_rows_for_a_tool_that_writes_come_from_the_database_that_is_written(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_what_a_call_costs(connect, db, revision, jobs, queries):
-    """Jobs in threads, and queries, of calls by nobody in particular."""
+def test_calls_cost_the_expected_thread_hops_and_queries(connect, db, revision, jobs, queries):
+    """Count jobs in threads and queries of anonymous calls."""
     client = connect(revision=revision)
     costs = {}
     for use, (method, params) in COSTS.items():
@@ -698,7 +702,7 @@ EXPECTED = {
 }
 
 
-def test_a_list_that_needs_no_look_at_the_database_takes_no_hop(connect, server, jobs, monkeypatch):
+def test_list_without_database_access_takes_no_thread_hop(connect, server, jobs, monkeypatch):
     monkeypatch.setattr(kill_switches.cache, "_until", float("inf"))  # the cache is fresh
 
     @server.tool(permission=mcp.PUBLIC)
@@ -714,7 +718,7 @@ def test_a_list_that_needs_no_look_at_the_database_takes_no_hop(connect, server,
     assert jobs == []
 
 
-def test_a_tool_with_rows_is_one_job(connect, alice, invoice, jobs, queries):
+def test_tool_with_rows_takes_one_job(connect, alice, invoice, jobs, queries):
     client = connect(alice)
     jobs.clear()
     client.text("refund", invoice="A-1", reason="x", amount="12.50")
@@ -722,7 +726,7 @@ def test_a_tool_with_rows_is_one_job(connect, alice, invoice, jobs, queries):
     assert Invoice.objects.get().total == Decimal("12.50")
 
 
-def test_an_asynchronous_tool_hops_only_for_what_must(connect, alice, invoice, jobs):
+def test_async_tool_takes_few_thread_hops(connect, alice, invoice, jobs):
     client = connect(alice)
     jobs.clear()
     client.call("count_invoices")
@@ -731,9 +735,7 @@ def test_an_asynchronous_tool_hops_only_for_what_must(connect, alice, invoice, j
 
 
 @pytest.mark.parametrize("what", ["row", "rows", "query", "nothing"])
-def test_an_asynchronous_tool_whose_result_holds_rows_hops_once_more(
-    connect, server, db, jobs, what
-):
+def test_async_tool_that_returns_rows_takes_one_more_thread_hop(connect, server, db, jobs, what):
     values = {
         "row": lambda: Tag.objects.get(),
         "rows": lambda: [Tag.objects.get()],
@@ -764,7 +766,7 @@ def test_an_asynchronous_tool_whose_result_holds_rows_hops_once_more(
     assert len(jobs) == (0 if what == "nothing" else 2)  # finish, and close
 
 
-def test_ten_asynchronous_calls_query_at_once_and_leave_nothing(
+def test_concurrent_async_calls_close_their_connections_and_threads(
     connect, server, shared_db, opened, monkeypatch
 ):
     monkeypatch.setattr(kill_switches, "source", [])  # whose look has a connection that stays
@@ -789,7 +791,7 @@ def test_ten_asynchronous_calls_query_at_once_and_leave_nothing(
 # Who is let in.
 
 
-def test_who_may_not_use_a_thing_is_told_that_it_is_not_there(connect, server, db, revision):
+def test_forbidden_tool_is_reported_as_unknown(connect, server, db, revision):
     done: list[int] = []
 
     @server.tool(permission="shop.change_invoice")
@@ -805,7 +807,7 @@ def test_who_may_not_use_a_thing_is_told_that_it_is_not_there(connect, server, d
     assert messages["private"] == messages["missing"] and done == []
 
 
-def test_what_a_client_cannot_be_asked_is_not_begun(connect, server, db, revision):
+def test_tool_whose_needs_the_client_lacks_does_not_run(connect, server, db, revision):
     done: list[int] = []
 
     @server.register

@@ -1,4 +1,4 @@
-"""Rounds: what one hands to the next through a client that may not touch it."""
+"""The signed request state and the answers that a client sends back with a repeated call."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ class Application:
 
 
 @pytest.fixture
-def nobody():
+def anonymous():
     return Principal(AnonymousUser())
 
 
 # The seal.
 
 
-def test_a_state_opens_for_the_same_request_by_the_same_principal(server, nobody):
+def test_state_is_valid_for_the_same_request_and_principal(server, anonymous):
     rounds = Interaction(known={"digest": {"result": YES}}, count=3, high_water=1.5)
     rounds.asked = {"key": ["digest", "roots/list"]}
-    state = sealed(rounds, purpose(call(), server, nobody))
+    state = sealed(rounds, purpose(call(), server, anonymous))
     again = call(request_state=state, params={**REFUND, "arguments": {"total": 100}})
-    assert asdict(resumed(again, purpose(again, server, nobody))) == asdict(rounds)
+    assert asdict(resumed(again, purpose(again, server, anonymous))) == asdict(rounds)
 
 
-def test_without_a_state_a_call_begins(server, nobody):
-    first, second = (resumed(call(), purpose(call(), server, nobody)) for _ in range(2))
+def test_call_without_state_begins_anew(server, anonymous):
+    first, second = (resumed(call(), purpose(call(), server, anonymous)) for _ in range(2))
     assert first.id != second.id and not first.known and not first.may_return
 
 
@@ -67,20 +67,20 @@ def test_without_a_state_a_call_begins(server, nobody):
         {"params": {"uri": "refund", "arguments": {"total": 100}}, "method": "resources/read"},
     ],
 )
-def test_a_state_opens_for_no_other_request(server, nobody, other):
-    state = sealed(Interaction(), purpose(call(), server, nobody))
+def test_state_is_invalid_for_another_request(server, anonymous, other):
+    state = sealed(Interaction(), purpose(call(), server, anonymous))
     made = call(**other, request_state=state)
     with pytest.raises(InvalidParams, match="requestState"):
-        resumed(made, purpose(made, server, nobody))
+        resumed(made, purpose(made, server, anonymous))
 
 
-def test_a_state_opens_for_no_other_principal_or_server(server, nobody, alice, bob):
+def test_state_is_invalid_for_another_principal_or_server(server, anonymous, alice, bob):
     other = Server("another of this test")
     state = sealed(Interaction(), purpose(call(), server, Principal(alice)))
     made = call(request_state=state)
     resumed(made, purpose(made, server, Principal(alice)))
     for principal, where in (
-        (nobody, server),
+        (anonymous, server),
         (Principal(bob), server),
         (Principal(alice), other),
         (Principal(alice, Auth(application=Application(1))), server),
@@ -92,7 +92,7 @@ def test_a_state_opens_for_no_other_principal_or_server(server, nobody, alice, b
         resumed(made, purpose(made, server, Principal(alice)))
 
 
-def test_the_state_of_one_application_is_not_anothers(server, alice):
+def test_state_is_invalid_for_another_application(server, alice):
     first, second = (Principal(alice, Auth(application=Application(pk))) for pk in (1, 2))
     state = sealed(Interaction(), purpose(call(), server, first))
     made = call(request_state=state)
@@ -112,41 +112,41 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_state_that_was_touched_is_refused(server, nobody, change):
-    state = sealed(Interaction(), purpose(call(), server, nobody))
+def test_modified_state_is_rejected(server, anonymous, change):
+    state = sealed(Interaction(), purpose(call(), server, anonymous))
     made = call(request_state=change(state))
     with pytest.raises(InvalidParams, match="was not issued by this server"):
-        resumed(made, purpose(made, server, nobody))
+        resumed(made, purpose(made, server, anonymous))
 
 
-def test_a_state_has_a_lifetime(server, nobody, settings):
-    state = sealed(Interaction(), purpose(call(), server, nobody))
+def test_expired_state_is_rejected(server, anonymous, settings):
+    state = sealed(Interaction(), purpose(call(), server, anonymous))
     settings.DJANGO_MCP = {"STATE_LIFETIME": -1}
     made = call(request_state=state)
     with pytest.raises(InvalidParams, match="expired"):
-        resumed(made, purpose(made, server, nobody))
+        resumed(made, purpose(made, server, anonymous))
 
 
-def test_keys_may_be_rotated(server, nobody, settings):
-    state = sealed(Interaction(count=2), purpose(call(), server, nobody))
+def test_state_survives_secret_key_rotation(server, anonymous, settings):
+    state = sealed(Interaction(count=2), purpose(call(), server, anonymous))
     made = call(request_state=state)
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "new", [settings.SECRET_KEY]
-    assert resumed(made, purpose(made, server, nobody)).count == 2
+    assert resumed(made, purpose(made, server, anonymous)).count == 2
     settings.SECRET_KEY_FALLBACKS = []
     with pytest.raises(InvalidParams):
-        resumed(made, purpose(made, server, nobody))
+        resumed(made, purpose(made, server, anonymous))
 
 
-def test_a_state_has_a_size(server, nobody, monkeypatch):
+def test_too_large_state_is_an_error(server, anonymous, monkeypatch):
     monkeypatch.setattr(module, "MAX_STATE", 100)
     with pytest.raises(ToolError, match="too large to go on with"):
-        sealed(Interaction(), purpose(call(), server, nobody))
+        sealed(Interaction(), purpose(call(), server, anonymous))
 
 
 # Answers.
 
 
-def test_an_answer_belongs_to_the_question_its_key_led_to():
+def test_answer_is_matched_to_the_question_by_key():
     rounds = Interaction(asked={"sure": ["digest of 100", "elicitation/create"]})
     answers = rounds.answers(call(input_responses={"sure": YES, "more": YES}))
     assert answers.known == {"digest of 100": {"result": YES}}
@@ -154,19 +154,19 @@ def test_an_answer_belongs_to_the_question_its_key_led_to():
 
 
 @pytest.mark.parametrize("response", [{}, {"action": "maybe"}, {"roots": []}])
-def test_what_does_not_answer_is_as_if_it_had_not_come(response):
+def test_invalid_answer_is_ignored(response):
     rounds = Interaction(asked={"sure": ["digest", "elicitation/create"]})
     answers = rounds.answers(call(input_responses={"sure": response}))
     assert answers.known == {} == answers.named
 
 
-def test_what_a_run_asked_past_is_forgotten():
+def test_answers_that_a_run_did_not_use_are_dropped():
     rounds = Interaction()
     rounds.next(KnownAnswers(known={"old": {}, "good": {}}, used={"good", "new"}))
     assert rounds.known == {"good": {}} and rounds.may_return
 
 
-def test_a_call_asks_so_often_and_no_more(settings):
+def test_number_of_question_rounds_is_limited(settings):
     settings.DJANGO_MCP = {"QUESTION_ROUNDS": 2}
     rounds = Interaction()
     rounds.next(KnownAnswers())
@@ -175,7 +175,7 @@ def test_a_call_asks_so_often_and_no_more(settings):
         rounds.next(KnownAnswers())
 
 
-def test_a_page_to_visit_has_an_id_of_its_own():
+def test_url_elicitation_has_its_own_id():
     rounds = Interaction()
     elicit = mcp.Elicit("Sign in.", url="https://shop.example/?id={elicitation_id}")
     asked = {"": ("key", "digest", elicit)}
@@ -245,7 +245,7 @@ def words(result):
     return result["content"][0]["text"]
 
 
-def test_consent_to_little_is_no_consent_to_much(connect, shop):
+def test_answer_does_not_apply_to_a_changed_question(connect, shop):
     client = connect(server=shop)
     asked = ask(client, name="refund")
     assert asked["inputRequests"]["sure"]["params"]["message"] == "Refund 100?"
@@ -255,7 +255,7 @@ def test_consent_to_little_is_no_consent_to_much(connect, shop):
     assert words(retry(client, again, {"sure": YES}, name="refund")) == "refunded 5000"
 
 
-def test_an_answer_under_its_name_needs_no_state(connect, shop):
+def test_named_answer_needs_no_state(connect, shop):
     client = connect(server=shop)
     assert words(ask(client, name="refund", inputResponses={"sure": YES})) == "refunded 100"
     wrong = {"action": "accept", "content": {"answer": "maybe"}}
@@ -264,7 +264,7 @@ def test_an_answer_under_its_name_needs_no_state(connect, shop):
         assert list(asked["inputRequests"]) == ["sure"]
 
 
-def test_a_named_answer_is_for_one_question_and_not_for_its_like(connect, shop):
+def test_named_answer_answers_one_question_only(connect, shop):
     client = connect(server=shop)
     asked = ask(client, name="twice", inputResponses={"sure": YES})
     assert asked["inputRequests"]["sure"]["params"]["message"] == "Two?"
@@ -274,12 +274,12 @@ def test_a_named_answer_is_for_one_question_and_not_for_its_like(connect, shop):
     assert words(retry(client, asked, {"more": no}, name="more")) == "1"
 
 
-def test_a_named_answer_outlives_a_step(connect, shop, db):
+def test_named_answer_survives_a_step(connect, shop, db):
     client = connect(server=shop)
     assert words(ask(client, name="stepping", inputResponses={"sure": YES})) == "True 7"
 
 
-def test_answers_too_large_to_carry_fail_the_call(connect, shop, monkeypatch):
+def test_answers_too_large_for_the_state_fail_the_call(connect, shop, monkeypatch):
     monkeypatch.setattr(module, "MAX_STATE", 2000)
     client = connect(server=shop)
     asked = ask(client, name="large")
@@ -293,7 +293,7 @@ WITH_FORMS = [name for name, one in REVISIONS.items() if "elicitation/create" in
 
 
 @pytest.mark.parametrize("revision", WITH_FORMS)
-def test_prompts_and_resources_ask_too(connect, shop, revision):
+def test_prompts_and_resources_may_ask(connect, shop, revision):
     answers = [{"action": "accept", "content": {"answer": "Carla"}}, YES]
     client = connect(server=shop, revision=revision)
     client.answers["elicitation/create"] = lambda params: answers.pop(0)
@@ -302,7 +302,7 @@ def test_prompts_and_resources_ask_too(connect, shop, revision):
     assert client.request("resources/read", uri="shop://secret")["contents"][0]["text"] == "True"
 
 
-def test_prompts_and_resources_ask_only_so_often(connect, shop, revision, settings):
+def test_question_rounds_of_prompts_and_resources_are_limited(connect, shop, revision, settings):
     settings.DJANGO_MCP = {"QUESTION_ROUNDS": 1}
     client = connect(server=shop, revision=revision)
     client.answers["elicitation/create"] = lambda params: {"action": "accept"}
@@ -314,7 +314,7 @@ def test_prompts_and_resources_ask_only_so_often(connect, shop, revision, settin
             client.request(method, **params)
 
 
-def test_a_state_for_what_never_asks_is_refused_too(connect, shop):
+def test_forged_state_of_a_method_that_never_asks_is_rejected(connect, shop):
     client = connect(server=shop)
     response = client.wait(client.start("tools/list", requestState="forged"))
     assert response["error"]["code"] == -32602

@@ -1,4 +1,4 @@
-"""Lists: what the caller may use, page by page, however the list changes under it."""
+"""Lists contain what the caller may use, page by page, even if the list changes meanwhile."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def small_pages(settings):
 
 
 @pytest.mark.parametrize("kind", LISTS)
-def test_pages_make_the_whole_list(connect, server, small_pages, revision, kind):
+def test_pages_together_are_the_whole_list(connect, server, small_pages, revision, kind):
     for number in range(5):
         declare(server, kind, f"thing{number}")
     client = connect(server=server, revision=revision)
@@ -61,7 +61,7 @@ def test_pages_make_the_whole_list(connect, server, small_pages, revision, kind)
 
 
 @pytest.mark.parametrize("kind", LISTS)
-def test_a_page_that_is_just_full_is_the_last(connect, server, small_pages, kind):
+def test_exactly_full_page_is_the_last(connect, server, small_pages, kind):
     for number in range(2):
         declare(server, kind, f"thing{number}")
     page = connect(server=server).request(LISTS[kind][0])
@@ -69,7 +69,7 @@ def test_a_page_that_is_just_full_is_the_last(connect, server, small_pages, kind
 
 
 @pytest.mark.parametrize("kind", LISTS)
-def test_what_may_not_be_used_takes_no_place(connect, server, small_pages, kind):
+def test_forbidden_items_do_not_count_for_the_page_size(connect, server, small_pages, kind):
     for number in range(6):
         declare(server, kind, f"thing{number}", mcp.AUTHENTICATED if number % 2 else mcp.PUBLIC)
     client = connect(server=server)
@@ -78,7 +78,7 @@ def test_what_may_not_be_used_takes_no_place(connect, server, small_pages, kind)
     assert names(client.all(*LISTS[kind])) == ["thing0", "thing2", "thing4"]
 
 
-def test_what_may_not_be_used_any_more_keeps_its_place(connect, server, small_pages):
+def test_cursor_at_an_item_that_became_forbidden_stays_valid(connect, server, small_pages):
     forbidden: set[str] = set()
     for number in range(6):
         name = f"tool{number}"
@@ -94,7 +94,7 @@ def test_what_may_not_be_used_any_more_keeps_its_place(connect, server, small_pa
     assert names(page["tools"]) == ["tool2", "tool3"]
 
 
-def test_what_is_there_no_more_is_passed_over(connect, server, small_pages):
+def test_cursor_at_a_removed_item_stays_valid(connect, server, small_pages):
     for number in range(6):
         declare(server, "tools", f"tool{number}")
     client = connect(server=server)
@@ -104,7 +104,7 @@ def test_what_is_there_no_more_is_passed_over(connect, server, small_pages):
     assert names(page["tools"]) == ["tool3", "tool4"]
 
 
-def test_where_all_is_gone_the_list_ends(connect, server, small_pages):
+def test_list_ends_if_all_later_items_were_removed(connect, server, small_pages):
     for number in range(4):
         declare(server, "tools", f"tool{number}")
     client = connect(server=server)
@@ -138,7 +138,7 @@ def rows(server, db):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 8, 100])
-def test_rows_follow_what_is_declared_over_all_pages(connect, rows, settings, size):
+def test_rows_follow_declared_resources_on_all_pages(connect, rows, settings, size):
     settings.DJANGO_MCP = {"PAGE_SIZE": size}
     client = connect(server=rows)
     found = client.all("resources/list", "resources")
@@ -148,7 +148,7 @@ def test_rows_follow_what_is_declared_over_all_pages(connect, rows, settings, si
     assert all(uri.startswith("model://shop/note/") for uri in uris[5:])
 
 
-def test_the_list_stays_right_when_rows_come_and_go(connect, rows, settings):
+def test_pages_stay_correct_when_rows_are_added_and_deleted(connect, rows, settings):
     settings.DJANGO_MCP = {"PAGE_SIZE": 3}
     client = connect(server=rows)
     first = client.request("resources/list")
@@ -161,7 +161,7 @@ def test_the_list_stays_right_when_rows_come_and_go(connect, rows, settings):
     ]
 
 
-def test_a_page_ends_where_its_section_does(connect, rows, settings):
+def test_page_continues_with_the_next_model_when_rows_are_deleted(connect, rows, settings):
     settings.DJANGO_MCP = {"PAGE_SIZE": 2}
     client = connect(server=rows)
     first = client.request("resources/list")
@@ -170,7 +170,7 @@ def test_a_page_ends_where_its_section_does(connect, rows, settings):
     assert [item["uri"].split("/")[3] for item in second["resources"]] == ["note", "note"]
 
 
-def test_rows_of_a_model_nobody_may_see_are_not_there(connect, server, db, alice):
+def test_rows_without_a_permission_are_not_listed(connect, server, db, alice):
     @server.register(Tag)
     class TagResource(mcp.ModelResource):
         fields = ["label"]
@@ -188,14 +188,14 @@ FORGED: list[Any] = ["", "x", "x:y:z", 7, {}, [], True, "0", "x" * 100_000]
 
 @pytest.mark.parametrize("kind", LISTS)
 @pytest.mark.parametrize("cursor", FORGED, ids=lambda cursor: repr(cursor)[:20])
-def test_a_cursor_that_was_not_given_is_refused(connect, server, db, kind, cursor):
+def test_forged_cursor_is_rejected(connect, server, db, kind, cursor):
     declare(server, kind, "thing")
     with pytest.raises(RpcError) as refused:
         connect(server=server).request(LISTS[kind][0], cursor=cursor)
     assert refused.value.code == -32602 and refused.value.message.startswith("cursor")
 
 
-def test_a_cursor_is_of_one_list_of_one_server(connect, rows, small_pages):
+def test_cursor_of_another_list_or_server_is_rejected(connect, rows, small_pages):
     for number in range(3):
         declare(rows, "tools", f"tool{number}")
     client = connect(server=rows)
@@ -206,7 +206,7 @@ def test_a_cursor_is_of_one_list_of_one_server(connect, rows, small_pages):
         connect().request("resources/list", cursor=cursor)
 
 
-def test_a_cursor_is_of_one_caller_where_the_list_is(connect, server, alice, bob, small_pages):
+def test_cursor_of_another_caller_is_rejected(connect, server, alice, bob, small_pages):
     for number in range(3):
         declare(server, "tools", f"tool{number}", mcp.AUTHENTICATED)
     cursor = connect(alice, server=server).request("tools/list")["nextCursor"]
@@ -215,7 +215,7 @@ def test_a_cursor_is_of_one_caller_where_the_list_is(connect, server, alice, bob
         connect(bob, server=server).request("tools/list", cursor=cursor)
 
 
-def test_a_cursor_that_fits_no_row_is_refused(connect, rows):
+def test_cursor_with_invalid_row_keys_is_rejected(connect, rows):
     uri = "model://shop/tag/{pk}"
     for position in ([uri, ["x"]], [uri, ["x", "y", "z"]], [uri, [None, "no key"]]):
         cursor = seal(position, f"list:{rows.name}:resources:")  # as it is made for nobody
@@ -227,7 +227,7 @@ def test_a_cursor_that_fits_no_row_is_refused(connect, rows):
 # What may be kept of a list.
 
 
-def test_what_is_the_same_for_all_may_be_shared(connect, server, settings):
+def test_list_that_is_equal_for_all_callers_is_publicly_cacheable(connect, server, settings):
     declare(server, "tools", "tool")
     page = connect(server=server).request("tools/list")
     assert page["cacheScope"] == "public" and page["ttlMs"] > 0
@@ -236,13 +236,13 @@ def test_what_is_the_same_for_all_may_be_shared(connect, server, settings):
 
 
 @pytest.mark.parametrize("kind", LISTS)
-def test_what_depends_on_the_caller_may_not(connect, server, db, kind):
+def test_list_that_depends_on_the_caller_is_not_cacheable(connect, server, db, kind):
     declare(server, kind, "public")
     declare(server, kind, "private", mcp.AUTHENTICATED)
     page = connect(server=server).request(LISTS[kind][0])
     assert (page["cacheScope"], page["ttlMs"]) == ("private", 0)
 
 
-def test_rows_may_not(connect, rows):
+def test_list_of_rows_is_not_cacheable(connect, rows):
     page = connect(server=rows).request("resources/list")
     assert (page["cacheScope"], page["ttlMs"]) == ("private", 0)

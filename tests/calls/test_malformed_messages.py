@@ -1,8 +1,4 @@
-"""
-Whole conversations among noise: thousands of malformed messages and garbage between good calls, in
-every revision. Each gets the code that its revision names, or nothing where nothing may be said,
-and every good call its result.
-"""
+"""Malformed messages get the error of the revision or no response, and disturb no valid call."""
 
 from __future__ import annotations
 
@@ -36,7 +32,7 @@ class Step:
     methods: dict[Any, str] = field(default_factory=dict)
 
 
-class Writer:
+class MessageWriter:
     """Writes steps for a client of one revision; ids never repeat."""
 
     def __init__(self, client: Any) -> None:
@@ -85,7 +81,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-def good(draw: Any, writer: Writer) -> Step:
+def good(draw: Any, writer: MessageWriter) -> Step:
     id = writer.id(draw)
     method, params = draw(st.sampled_from(list(GOOD.values())))
     raw = json.dumps(writer.message(id, method, params), ensure_ascii=draw(st.booleans()))
@@ -93,7 +89,7 @@ def good(draw: Any, writer: Writer) -> Step:
     return Step((padding + raw + padding).encode(), ((id, "result"),), {id: method})
 
 
-def garbage(draw: Any, writer: Writer) -> Step:
+def garbage(draw: Any, writer: MessageWriter) -> Step:
     line = json.dumps(writer.message(7, "tools/list", {})).encode()
     cut = draw(st.integers(1, len(line) - 1))
     raw = draw(
@@ -107,7 +103,7 @@ def garbage(draw: Any, writer: Writer) -> Step:
     return Step(raw, ((UNREADABLE, -32700),))
 
 
-def misshapen(draw: Any, writer: Writer) -> Step:
+def invalid_envelope(draw: Any, writer: MessageWriter) -> Step:
     id = writer.id(draw)
     message = writer.message(id, "tools/list", {})
     change, value, answered = draw(
@@ -122,12 +118,12 @@ def misshapen(draw: Any, writer: Writer) -> Step:
     return Step(json.dumps(message | {change: value}).encode(), ((answered, -32600),))
 
 
-def no_message(draw: Any, writer: Writer) -> Step:
+def not_a_message(draw: Any, writer: MessageWriter) -> Step:
     value = draw(anything.filter(lambda v: not isinstance(v, dict | list)))
     return Step(json.dumps(value).encode(), ((UNREADABLE, -32600),))
 
 
-def unknown(draw: Any, writer: Writer) -> Step:
+def unknown(draw: Any, writer: MessageWriter) -> Step:
     id = writer.id(draw)
     method = draw(
         st.sampled_from(["", "tools", "tools/List", "rpc.discover", "notifications/initialized!"])
@@ -137,7 +133,7 @@ def unknown(draw: Any, writer: Writer) -> Step:
     return Step(raw, ((id, -32601),))
 
 
-def wrong(draw: Any, writer: Writer) -> Step:
+def wrong(draw: Any, writer: MessageWriter) -> Step:
     id = writer.id(draw)
     method, params = draw(st.sampled_from(WRONG))
     message = writer.message(id, method, params)
@@ -146,7 +142,7 @@ def wrong(draw: Any, writer: Writer) -> Step:
     return Step(json.dumps(message).encode(), ((id, -32602),))
 
 
-def out_of_turn(draw: Any, writer: Writer) -> Step:
+def premature(draw: Any, writer: MessageWriter) -> Step:
     """What is legal, and not here: a second handshake, or a request that says too little."""
     id = writer.id(draw)
     if writer.client.revision.handshake:
@@ -166,7 +162,7 @@ def out_of_turn(draw: Any, writer: Writer) -> Step:
     return Step(json.dumps(message).encode(), ((id, code),))
 
 
-def unanswered(draw: Any, writer: Writer) -> Step:
+def unanswered(draw: Any, writer: MessageWriter) -> Step:
     """Notifications and answers, well-formed or not, are never answered."""
     method = draw(st.sampled_from(["notifications/cancelled", "notifications/x", "tools/call", ""]))
     nobodys = st.integers(-999, 999) | st.text().map("x".__add__)  # no id that a call here has
@@ -184,10 +180,20 @@ def unanswered(draw: Any, writer: Writer) -> Step:
     return Step(json.dumps(message).encode(), NOTHING)
 
 
-KINDS = (good, good, garbage, misshapen, no_message, unknown, wrong, out_of_turn, unanswered)
+KINDS = (
+    good,
+    good,
+    garbage,
+    invalid_envelope,
+    not_a_message,
+    unknown,
+    wrong,
+    premature,
+    unanswered,
+)
 
 
-def batch(draw: Any, writer: Writer) -> Step:
+def batch(draw: Any, writer: MessageWriter) -> Step:
     """Where there are batches each entry is answered, within one; elsewhere it is refused."""
     kinds = draw(st.lists(st.sampled_from([k for k in KINDS if k is not garbage]), max_size=6))
     steps = [kind(draw, writer) for kind in kinds]
@@ -202,7 +208,7 @@ def batch(draw: Any, writer: Writer) -> Step:
 
 
 @pytest.fixture
-def noisy(connect, server, revision, settings):
+def pipe_client(connect, server, revision, settings):
     # However fast it goes, nothing is refused for its amount.
     settings.DJANGO_MCP = {"CONCURRENT_CALLS": 1000, "QUEUE": 1000, "RATES": UNBOUNDED}
 
@@ -239,8 +245,8 @@ def summary(message: dict[str, Any]) -> tuple[Any, Any]:
     return (repr(id) if id is not None else UNREADABLE), outcome
 
 
-def test_noise_is_answered_as_it_must_be_and_disturbs_nothing(noisy):
-    writer, told = Writer(noisy), Counter[str]()
+def test_malformed_messages_get_their_error_and_valid_calls_their_result(pipe_client):
+    writer, sent = MessageWriter(pipe_client), Counter[str]()
 
     @settings(
         max_examples=EXAMPLES, deadline=None,
@@ -250,24 +256,24 @@ def test_noise_is_answered_as_it_must_be_and_disturbs_nothing(noisy):
     def conversation(data):
         kinds = data.draw(st.lists(st.sampled_from((*KINDS, batch)), min_size=5, max_size=25))
         steps = [kind(data.draw, writer) for kind in kinds]
-        before = len(noisy.received)
+        before = len(pipe_client.received)
         for step in steps:
-            noisy._methods.update(step.methods)
-        noisy._run(_written(noisy, steps))
-        noisy._run(noisy.conversation.finish(60))
-        noisy.settle()
+            pipe_client._methods.update(step.methods)
+        pipe_client._run(_written(pipe_client, steps))
+        pipe_client._run(pipe_client.conversation.finish(60))
+        pipe_client.settle()
         expected = Counter(
             (id if id is UNREADABLE else repr(id), outcome)
             for step in steps
             for id, outcome in step.expected
         )
-        assert Counter(map(summary, answers(noisy, before))) == expected
-        assert noisy.conversation._active == {}
-        told.update(kind.__name__ for kind in kinds)
+        assert Counter(map(summary, answers(pipe_client, before))) == expected
+        assert pipe_client.conversation._active == {}
+        sent.update(kind.__name__ for kind in kinds)
 
     conversation()
-    assert told.total() > EXAMPLES * 5 and told.keys() == {k.__name__ for k in (*KINDS, batch)}
-    assert noisy.request("tools/list")["tools"]
+    assert sent.total() > EXAMPLES * 5 and sent.keys() == {k.__name__ for k in (*KINDS, batch)}
+    assert pipe_client.request("tools/list")["tools"]
 
 
 async def _written(client: Any, steps: list[Step]) -> None:

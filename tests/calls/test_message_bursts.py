@@ -1,4 +1,4 @@
-"""A call that says a lot: in order from the first word on, and little of it waits."""
+"""Calls that send many messages keep their order and slow down to the speed of the database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django_mcp.storage.event_writer import EventWriter
 
 from ..storage.loops import a_loop
 from ..storage.rows import given
-from .session_client import Desk, text
+from .session_client import SessionClient, text
 
 pytestmark = pytest.mark.django_db
 MANY = 3_000
@@ -42,7 +42,7 @@ def before():
 
 
 @pytest.fixture
-def desk(loop, server, waited, before):
+def client(loop, server, waited, before):
     loop.writer = loop.do(call_manager).writer
 
     @server.tool(permission=mcp.PUBLIC)
@@ -82,12 +82,10 @@ def desk(loop, server, waited, before):
             request.progress(number, message=LARGE)
         return "said"
 
-    return Desk(loop, server)
+    return SessionClient(loop, server)
 
 
-def test_what_is_said_while_the_stream_is_opened_comes_after_what_was_said_before(
-    desk, before, monkeypatch
-):
+def test_messages_keep_their_order_while_the_stream_is_opened(client, before, monkeypatch):
     say, open = EventWriter.say, streams.open
     opening, said_half, passed_on = (threading.Event() for _ in range(3))
 
@@ -106,12 +104,12 @@ def test_what_is_said_while_the_stream_is_opened_comes_after_what_was_said_befor
     before[MANY // 2] = lambda: said_half.set() or passed_on.wait(10)
     monkeypatch.setattr(streams, "open", opened)
     monkeypatch.setattr(EventWriter, "say", interrupted)
-    *said, response = desk.streamed(desk.call("burst", _token="t")).all()
+    *said, response = client.open_stream(client.call("burst", _token="t")).all()
     assert [one["params"]["progress"] for one in said] == list(range(MANY))
     assert text(response) == "said"
 
 
-def test_who_says_more_than_is_written_is_slowed_down(desk, waited, monkeypatch):
+def test_sender_is_slowed_down_to_the_speed_of_the_database(client, waited, monkeypatch):
     append_many = event_log.append_many
 
     def slow(said, *args, **options):
@@ -119,19 +117,19 @@ def test_who_says_more_than_is_written_is_slowed_down(desk, waited, monkeypatch)
         return append_many(said, *args, **options)
 
     monkeypatch.setattr(event_log, "append_many", slow)
-    desk.streamed(desk.call("burst", _token="t")).all()
+    client.open_stream(client.call("burst", _token="t")).all()
     assert len(waited) == MANY and max(waited) < MANY * 0.9
 
 
 @pytest.mark.parametrize(
     "waiting", [0, 1, event_writer.TURN - 1, event_writer.TURN + 1, 10 * event_writer.TURN - 1]
 )
-def test_most_messages_wait_for_nothing(waiting, monkeypatch):
+def test_short_queue_causes_no_pause(waiting, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("A pause"))
     event_writer.pace(waiting)
 
 
-def test_a_pause_is_longer_the_more_there_waits_and_never_long(monkeypatch):
+def test_pause_grows_with_the_queue_up_to_a_limit(monkeypatch):
     paused: list[float] = []
     monkeypatch.setattr(time, "sleep", paused.append)
     for turns in (1, 3, 300):
@@ -141,27 +139,25 @@ def test_a_pause_is_longer_the_more_there_waits_and_never_long(monkeypatch):
 
 @pytest.mark.usefixtures("real_threads")
 @pytest.mark.parametrize("tool", ["large", "alarge"])
-def test_call_that_says_much_quickly_is_slowed_down_and_not_ended(desk, waited, tool):
+def test_call_with_many_large_messages_is_slowed_down_and_completes(client, waited, tool):
     """9 MB, which is more than may wait."""
-    found = desk.streamed(desk.call(tool, "t", count=100)).all()
+    found = client.open_stream(client.call(tool, "t", count=100)).all()
     assert text(found[-1]) == "said" and len(found) == 101
     assert max(waited) <= event_writer.PACED_SIZE + len(LARGE) + 1_000
 
 
-def test_call_that_says_more_than_may_wait_without_a_pause_is_ended(desk):
-    (*found, last) = desk.streamed(desk.call("never_waits", "t", count=100)).all()
+def test_call_that_overflows_the_queue_without_a_pause_is_ended(client):
+    (*found, last) = client.open_stream(client.call("never_waits", "t", count=100)).all()
     assert last["result"]["isError"] and "8 MB" in text(last) and "aprogress" in text(last)
 
 
 @pytest.mark.usefixtures("real_threads")
-def test_thread_that_waits_for_room_stops_waiting_when_its_call_is_cancelled(
-    loop, desk, waited, monkeypatch
-):
+def test_cancelled_thread_stops_waiting_for_the_queue(loop, client, waited, monkeypatch):
     """The loop ends a call under a lock: a thread that waited there would stop the loop."""
     monkeypatch.setattr(EventWriter, "_begin", lambda self: None)  # nothing is written any more
-    message = desk.call("large", "t", count=100)
+    message = client.call("large", "t", count=100)
     with given(JSON_GRACE=0.05):
-        reply = desk.post(message)
+        reply = client.post(message)
     loop.until(lambda: len(waited) > 20)
     (kept,) = reply.calls
     loop.do(kept.cancel)

@@ -1,4 +1,4 @@
-"""The methods, as a client meets them, in every revision."""
+"""The MCP methods as a client uses them, in every revision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def names(items):
 
 
 @pytest.mark.django_db
-def test_lists_what_anybody_may_use(connect, revision):
+def test_lists_contain_what_anonymous_clients_may_use(connect, revision):
     client = connect(revision=revision)
     listed = names(client.all("tools/list", "tools"))
     assert "add" in listed and "refund" not in listed and "search_invoice" not in listed
@@ -27,7 +27,7 @@ def test_lists_what_anybody_may_use(connect, revision):
     assert names(client.all("resources/templates/list", "resourceTemplates")) == ["policy"]
 
 
-def test_lists_what_a_user_may_use(connect, alice, bob, invoice, revision):
+def test_lists_contain_what_the_user_may_use(connect, alice, bob, invoice, revision):
     client = connect(alice, revision=revision)
     assert {"refund", "search_invoice"} <= set(names(client.all("tools/list", "tools")))
     assert "refund" not in names(connect(bob).all("tools/list", "tools"))
@@ -36,12 +36,14 @@ def test_lists_what_a_user_may_use(connect, alice, bob, invoice, revision):
     assert listed[1]["uri"].startswith("model://shop/company/")
 
 
-def test_calls(connect, revision):
+def test_tools_call_returns_the_result(connect, revision):
     client = connect(revision=revision)
     assert client.text("add", a=2) == "3"
 
 
-def test_reads(connect, alice, bob, invoice, revision):
+def test_resources_read_returns_only_rows_that_the_user_sees(
+    connect, alice, bob, invoice, revision
+):
     client = connect(alice, revision=revision)
     contents = client.request("resources/read", uri="invoice://A-1")["contents"]
     assert '"total": "12.50"' in contents[0]["text"] and "never pays" not in contents[0]["text"]
@@ -52,19 +54,19 @@ def test_reads(connect, alice, bob, invoice, revision):
     assert refused.value.message == missing.value.message
 
 
-def test_searches(connect, alice, invoice, revision):
+def test_search_tool_finds_rows(connect, alice, invoice, revision):
     client = connect(alice, revision=revision)
     assert "A-1" in client.text("search_invoice", query="carl")
     assert "A-1" not in client.text("search_invoice", query="dora")
 
 
-def test_binds(connect, alice, bob, invoice, revision):
+def test_tool_argument_is_bound_to_a_row(connect, alice, bob, invoice, revision):
     assert "12.50" in connect(alice, revision=revision).text(
         "refund", invoice="A-1", reason="broken", amount="12.50"
     )
 
 
-def test_completes(connect, alice, invoice, revision):
+def test_completion_finds_rows(connect, alice, invoice, revision):
     client = connect(alice, revision=revision)
     ref = {"type": "ref/prompt", "name": "reminder"}
     found = client.request(
@@ -82,13 +84,13 @@ def refused(client, method, **params):
     return error.value
 
 
-def test_every_method_of_every_revision_is_in_the_table():
+def test_every_method_of_every_revision_is_implemented():
     everything = frozenset().union(*(revision.requests for revision in REVISIONS.values()))
     assert METHODS.keys() == everything
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_a_method_without_its_parameters_is_refused_or_needs_none(connect, revision, method, db):
+def test_method_without_required_parameters_is_rejected(connect, revision, method, db):
     client = connect(revision=revision)
     response = client.wait(client.start(method))
     if method not in client.revision.requests:
@@ -113,7 +115,7 @@ ODD = [None, 1, 1.5, True, [], {}, ["x"], {"x": 1}]
 
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
-def test_a_parameter_of_another_type_is_refused(connect, revision, odd, db):
+def test_parameter_of_the_wrong_type_is_rejected(connect, revision, odd, db):
     client = connect(revision=revision)
     for method, names in NEEDS.items():
         if method not in client.revision.requests:
@@ -125,7 +127,7 @@ def test_a_parameter_of_another_type_is_refused(connect, revision, odd, db):
 
 
 @pytest.mark.parametrize("odd", [1, True, "x", [], ["x"]], ids=repr)
-def test_arguments_are_an_object(connect, revision, odd, db):
+def test_arguments_must_be_an_object(connect, revision, odd, db):
     client = connect(revision=revision)
     assert refused(client, "tools/call", name="add", arguments=odd).code == -32602
     assert refused(client, "prompts/get", name="visit", arguments=odd).code == -32602
@@ -146,7 +148,7 @@ def test_arguments_may_be_missing_or_null(connect, server, revision):
         assert client.request("prompts/get", name="prompt", **given)["messages"]
 
 
-def test_the_arguments_of_a_prompt_are_text(connect, revision):
+def test_prompt_arguments_must_be_strings(connect, revision):
     client = connect(revision=revision)
     given = {"country": "fr", "city": 7}
     error = refused(client, "prompts/get", name="visit", arguments=given)
@@ -154,7 +156,7 @@ def test_the_arguments_of_a_prompt_are_text(connect, revision):
 
 
 @pytest.mark.parametrize("name", ["none", "", "ADD", "add ", "x" * 100_000, "__class__"])
-def test_an_unknown_name_is_refused_in_few_words(connect, revision, name, db):
+def test_unknown_name_is_rejected_with_a_short_message(connect, revision, name, db):
     client = connect(revision=revision)
     for method in ("tools/call", "prompts/get"):
         error = refused(client, method, name=name)
@@ -164,13 +166,13 @@ def test_an_unknown_name_is_refused_in_few_words(connect, revision, name, db):
 ALWAYS = {"initialize", "ping", "logging/setLevel", "server/discover"}
 
 
-def test_what_a_server_does_not_have_does_not_exist(connect, server, revision):
+def test_methods_of_missing_capabilities_are_not_found(connect, server, revision):
     client = connect(server=server, revision=revision)
     for method in METHODS.keys() & client.revision.requests - {*ALWAYS, "subscriptions/listen"}:
         assert refused(client, method).code == -32601
 
 
-def test_a_server_presents_itself(connect, revision):
+def test_server_describes_itself_on_initialize_and_discover(connect, revision):
     client = connect(revision=revision, initialize=False)
     if client.revision.handshake:
         found = client.initialize()
@@ -183,7 +185,7 @@ def test_a_server_presents_itself(connect, revision):
     assert found["capabilities"].keys() >= {"tools", "prompts", "resources"}
 
 
-def test_a_server_without_instructions_gives_none(connect, server):
+def test_server_without_instructions_omits_them(connect, server):
     @server.tool(permission=mcp.PUBLIC)
     def tool(request: mcp.Request) -> str:
         return ""
@@ -192,7 +194,7 @@ def test_a_server_without_instructions_gives_none(connect, server):
     assert "instructions" not in found and found["cacheScope"] == "public"
 
 
-def test_pings_and_levels(connect, handshake):
+def test_ping_and_set_level_are_answered(connect, handshake):
     client = connect(revision=handshake)
     assert client.request("ping") == {}
     assert client.request("logging/setLevel", level="error") == {}
@@ -200,10 +202,10 @@ def test_pings_and_levels(connect, handshake):
     assert error.code == -32602 and "debug" in error.message
 
 
-# Reading.
+# ClientStream.
 
 
-def test_what_another_template_may_mean_is_tried(connect, server, revision, db):
+def test_next_matching_template_is_tried_after_not_found(connect, server, revision, db):
     @server.resource("page://{number}", permission=mcp.PUBLIC)
     def numbered(request: mcp.Request, number: int) -> str:
         if number > 10:
@@ -228,7 +230,7 @@ def test_what_another_template_may_mean_is_tried(connect, server, revision, db):
 # Subscribing and listening.
 
 
-def test_subscribing_and_unsubscribing(connect, handshake, db):
+def test_subscribe_and_unsubscribe_are_idempotent(connect, handshake, db):
     client = connect(revision=handshake)
     assert client.request("resources/subscribe", uri="shop://opening-hours") == {}
     assert client.request("resources/subscribe", uri="shop://opening-hours") == {}
@@ -249,7 +251,7 @@ def test_subscribing_and_unsubscribing(connect, handshake, db):
         ({"resourceSubscriptions": None}, {}),
     ],
 )  # fmt: skip
-def test_what_of_a_listen_is_honoured_is_acknowledged(connect, wanted, honoured, db):
+def test_listen_acknowledges_only_what_the_server_offers(connect, wanted, honoured, db):
     client = connect()
     client.start("subscriptions/listen", notifications=wanted)
     client.until(lambda: client.notes)
@@ -257,14 +259,14 @@ def test_what_of_a_listen_is_honoured_is_acknowledged(connect, wanted, honoured,
 
 
 @pytest.mark.parametrize("uris", ["shop://x", {}, [1], [None], 7, ["x"] * 10_001])
-def test_what_is_no_list_of_addresses_is_refused(connect, uris):
+def test_listen_with_invalid_uris_is_rejected(connect, uris):
     found = refused(
         connect(), "subscriptions/listen", notifications={"resourceSubscriptions": uris}
     )
     assert found.code == (-32603 if isinstance(uris, list) and len(uris) > 1 else -32602)
 
 
-def test_a_server_without_resources_honours_no_subscription(connect, server):
+def test_listen_without_resources_acknowledges_no_subscription(connect, server):
     @server.tool(permission=mcp.PUBLIC)
     def tool(request: mcp.Request) -> str:
         return ""
@@ -278,7 +280,7 @@ def test_a_server_without_resources_honours_no_subscription(connect, server):
 # Completing.
 
 
-def test_who_may_not_use_a_thing_completes_nothing_of_it(connect, bob, invoice, revision):
+def test_completion_reveals_nothing_that_the_caller_may_not_use(connect, bob, invoice, revision):
     anonymous = connect(revision=revision)
     argument = {"name": "customer", "value": ""}
     for ref in ({"type": "ref/prompt", "name": "reminder"}, {"type": "ref/prompt", "name": "none"}):
@@ -290,7 +292,7 @@ def test_who_may_not_use_a_thing_completes_nothing_of_it(connect, bob, invoice, 
     assert found["completion"]["values"] == []
 
 
-def test_what_has_no_completion_completes_to_nothing(connect, server, revision):
+def test_argument_without_completion_has_no_values(connect, server, revision):
     @server.prompt(permission=mcp.PUBLIC)
     def prompt(request: mcp.Request, tone: Literal["kind"], text: str) -> str:
         return text
@@ -309,7 +311,7 @@ def test_what_has_no_completion_completes_to_nothing(connect, server, revision):
 # What answers brought about is nobody else's.
 
 
-def test_what_was_read_with_an_answer_is_not_kept(connect, server):
+def test_resource_read_with_answers_is_not_cacheable(connect, server):
     @server.resource("shop://x", permission=mcp.PUBLIC)
     def resource(request: mcp.Request) -> str:
         return "x"
@@ -323,7 +325,7 @@ def test_what_was_read_with_an_answer_is_not_kept(connect, server):
     assert (answered["cacheScope"], answered["ttlMs"]) == ("private", 0)
 
 
-def test_too_many_calls_are_refused(connect, settings):
+def test_calls_over_the_rate_limit_are_rejected(connect, settings):
     settings.DJANGO_MCP = {"RATES": {"calls": "1/100"}}
     client = connect()
     assert client.text("add", a=1) == "2"

@@ -1,4 +1,4 @@
-"""Saying: progress for a token and upwards, log lines at the level asked for, no failure."""
+"""Progress and log notifications that a call sends never fail the call."""
 
 from __future__ import annotations
 
@@ -26,49 +26,49 @@ OWNER = ("alice", "shop")
 
 
 def made(revision="2026-07-28", token="t", level="debug", high_water=None):
-    """A voice, and what it says."""
+    """A call_output, and what it says."""
     call = ClientCall(1, "tools/call", {}, REVISIONS[revision], progress_token=token)
-    said: list[Any] = []
-    return CallOutput(call, OWNER, said.append, lambda: level, high_water), said
+    sent: list[Any] = []
+    return CallOutput(call, OWNER, sent.append, lambda: level, high_water), sent
 
 
-def steps(said):
-    return [message["params"]["progress"] for message in said]
+def steps(sent):
+    return [message["params"]["progress"] for message in sent]
 
 
-def data(said):
-    return [message["params"]["data"] for message in said]
+def data(sent):
+    return [message["params"]["data"] for message in sent]
 
 
 # Progress.
 
 
-def test_progress_rises(revision):
-    voice, said = made(revision)
+def test_only_increasing_progress_is_sent(revision):
+    call_output, sent = made(revision)
     for done in (1, 1, 0.5, 2, -1, 2.0, 2.5, 10**30):
-        voice.progress(done, None, None)
-    assert steps(said) == [1, 2, 2.5, 10**30]
+        call_output.progress(done, None, None)
+    assert steps(sent) == [1, 2, 2.5, 10**30]
 
 
-def test_progress_goes_on_where_an_earlier_run_was():
-    voice, said = made(high_water=5)
+def test_progress_continues_after_an_earlier_run():
+    call_output, sent = made(high_water=5)
     for done in (4, 5, 6):
-        voice.progress(done, 10, "words")
-    assert steps(said) == [6] and voice.high_water == 6
+        call_output.progress(done, 10, "words")
+    assert steps(sent) == [6] and call_output.high_water == 6
 
 
 @pytest.mark.parametrize("token", ["", 0, "t", 7])
-def test_any_token_is_a_token(token):
-    voice, said = made(token=token)
-    voice.progress(1, None, None)
-    assert said[0]["params"] == {"progressToken": token, "progress": 1}
+def test_every_json_value_is_a_progress_token(token):
+    call_output, sent = made(token=token)
+    call_output.progress(1, None, None)
+    assert sent[0]["params"] == {"progressToken": token, "progress": 1}
 
 
-def test_without_a_token_nothing_is_said():
-    voice, said = made(token=None)
-    voice.progress(1, None, None)
-    voice.progress("nonsense", None, None)  # type: ignore[arg-type]
-    assert said == [] and voice.high_water is None
+def test_no_progress_is_sent_without_a_token():
+    call_output, sent = made(token=None)
+    call_output.progress(1, None, None)
+    call_output.progress("nonsense", None, None)  # type: ignore[arg-type]
+    assert sent == [] and call_output.high_water is None
 
 
 @pytest.mark.parametrize(
@@ -76,87 +76,87 @@ def test_without_a_token_nothing_is_said():
     [float("nan"), float("inf"), True, None, "1", Decimal(1), 1j, 10**400, [1]],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_no_number_is_left_out_and_fails_nothing(done, caplog):
-    voice, said = made()
-    voice.progress(done, None, None)
-    voice.progress(1, done, None)
-    assert [message["params"] for message in said] == [{"progressToken": "t", "progress": 1}]
+def test_progress_that_is_not_a_number_is_dropped(done, caplog):
+    call_output, sent = made()
+    call_output.progress(done, None, None)
+    call_output.progress(1, done, None)
+    assert [message["params"] for message in sent] == [{"progressToken": "t", "progress": 1}]
     assert "does not increase" in caplog.text
 
 
-def test_total_and_message_are_said_where_a_revision_has_them(revision):
-    voice, said = made(revision)
-    voice.progress(1, 2.5, "words")
-    params = said[0]["params"]
+def test_progress_total_and_message_depend_on_the_revision(revision):
+    call_output, sent = made(revision)
+    call_output.progress(1, 2.5, "words")
+    params = sent[0]["params"]
     assert params["total"] == 2.5
     assert params.get("message") == (None if revision == "2024-11-05" else "words")
 
 
-def test_a_message_is_text_and_bounded():
-    voice, said = made()
-    voice.progress(1, None, Decimal("1.5"))  # type: ignore[arg-type]
-    voice.progress(2, None, "x" * 1_000_000)
-    assert said[0]["params"]["message"] == "1.5"
-    assert len(said[1]["params"]["message"]) == output.MAX_MESSAGE_LENGTH
+def test_progress_message_is_text_of_limited_length():
+    call_output, sent = made()
+    call_output.progress(1, None, Decimal("1.5"))  # type: ignore[arg-type]
+    call_output.progress(2, None, "x" * 1_000_000)
+    assert sent[0]["params"]["message"] == "1.5"
+    assert len(sent[1]["params"]["message"]) == output.MAX_MESSAGE_LENGTH
 
 
-def test_the_threads_of_a_call_speak_in_turn():
-    voice, said = made()
+def test_progress_of_several_threads_increases():
+    call_output, sent = made()
     together = threading.Barrier(8)
 
-    def speak() -> None:
+    def report() -> None:
         together.wait(60)
         for done in range(500):
-            voice.progress(done, None, None)
+            call_output.progress(done, None, None)
 
-    threads = [threading.Thread(target=speak) for _ in range(8)]
+    threads = [threading.Thread(target=report) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert steps(said) == list(range(500))
+    assert steps(sent) == list(range(500))
 
 
 # Log lines.
 
 
 @pytest.mark.parametrize("least", LOG_LEVELS)
-def test_what_is_less_severe_than_asked_for_is_left_out(least):
-    voice, said = made(level=least)
+def test_log_messages_below_the_level_are_dropped(least):
+    call_output, sent = made(level=least)
     for level in LOG_LEVELS:
-        voice.log(level, level, None)
-    assert data(said) == list(LOG_LEVELS[LOG_LEVELS.index(least) :])
+        call_output.log(level, level, None)
+    assert data(sent) == list(LOG_LEVELS[LOG_LEVELS.index(least) :])
 
 
-def test_where_no_level_was_asked_for_nothing_is_said():
-    voice, said = made(level=None)
-    voice.log("emergency", "x", None)
-    assert said == []
+def test_no_log_message_is_sent_without_a_level():
+    call_output, sent = made(level=None)
+    call_output.log("emergency", "x", None)
+    assert sent == []
 
 
-def test_the_level_is_asked_for_each_time():
+def test_log_level_is_read_for_each_message():
     level = ["error"]
     call = ClientCall(1, "tools/call", {}, REVISIONS["2025-11-25"])
-    said: list[Any] = []
-    voice = CallOutput(call, OWNER, said.append, lambda: level[0])
-    voice.log("info", 1, None)
+    sent: list[Any] = []
+    call_output = CallOutput(call, OWNER, sent.append, lambda: level[0])
+    call_output.log("info", 1, None)
     level[0] = "debug"
-    voice.log("info", 2, None)
-    assert data(said) == [2]
+    call_output.log("info", 2, None)
+    assert data(sent) == [2]
 
 
-def test_a_level_there_is_not_is_told_to_the_programmer():
-    voice, said = made(level=None)
+def test_unknown_log_level_raises_value_error():
+    call_output, sent = made(level=None)
     with pytest.raises(ValueError, match="There is no level 'warn'; there are: debug, info"):
-        voice.log("warn", "x", None)
+        call_output.log("warn", "x", None)
 
 
-class Unspeakable:
+class WithoutText:
     def __str__(self) -> str:
         raise RuntimeError
 
 
-class Shy:
+class WithoutRepr:
     def __str__(self) -> str:
         return "shy"
 
@@ -177,63 +177,65 @@ for _ in range(100_000):
         ({1: 2, None: 3}, {"1": 2, "null": 3}),
         (Decimal("1.5"), "1.5"),
         ({True: 1, 1.5: 2}, {"true": 1, "1.5": 2}),
-        (Shy(), "shy"),
-        ({"a": Shy()}, {"a": "shy"}),
+        (WithoutRepr(), "shy"),
+        ({"a": WithoutRepr()}, {"a": "shy"}),
         ({(1, 2): 3}, {"(1, 2)": 3}),
         ([float("nan"), float("inf"), 1], [None, None, 1]),
         (CIRCLE, ["..."]),
         ({"a", "b"} - {"b"}, ["a"]),
-        (Unspeakable(), "<Unspeakable>"),
+        (WithoutText(), "<WithoutText>"),
         (b"x", "eA=="),
         (10**5000, "<int>"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_whatever_is_logged_is_json(given, expected):
-    voice, said = made()
-    voice.log("info", given, None)
-    assert data(said) == [expected]
+def test_logged_values_are_converted_to_json(given, expected):
+    call_output, sent = made()
+    call_output.log("info", given, None)
+    assert data(sent) == [expected]
 
 
-def test_what_is_nested_beyond_measure_fails_nothing():
-    voice, said = made()
-    voice.log("info", DEEP, None)
-    assert len(said) == 1
+def test_deeply_nested_log_value_is_sent():
+    call_output, sent = made()
+    call_output.log("info", DEEP, None)
+    assert len(sent) == 1
 
 
-def test_what_is_too_long_is_cut():
-    voice, said = made()
-    voice.log("info", ["x" * 1_000_000], None)
-    assert len(data(said)[0]) == output.MAX_MESSAGE_LENGTH + 1 and data(said)[0].endswith("…")
+def test_long_log_message_is_truncated():
+    call_output, sent = made()
+    call_output.log("info", ["x" * 1_000_000], None)
+    assert len(data(sent)[0]) == output.MAX_MESSAGE_LENGTH + 1 and data(sent)[0].endswith("…")
 
 
-def test_who_speaks_is_named():
-    voice, said = made()
-    voice.log("info", 1, "shop.orders")
-    voice.log("info", 2, 7)  # type: ignore[arg-type]
-    voice.log("info", 3, None)
-    assert [message["params"].get("logger") for message in said] == ["shop.orders", "7", None]
+def test_log_message_contains_the_logger_name():
+    call_output, sent = made()
+    call_output.log("info", 1, "shop.orders")
+    call_output.log("info", 2, 7)  # type: ignore[arg-type]
+    call_output.log("info", 3, None)
+    assert [message["params"].get("logger") for message in sent] == ["shop.orders", "7", None]
 
 
-def test_a_revision_without_the_notification_hears_nothing():
+def test_revision_without_log_notifications_gets_none():
     silent = replace(REVISIONS["2026-07-28"], sends=frozenset())
-    said: list[Any] = []
-    voice = CallOutput(ClientCall(1, "tools/call", {}, silent), OWNER, said.append, lambda: "debug")
-    voice.log("error", "x", None)
-    assert said == []
+    sent: list[Any] = []
+    call_output = CallOutput(
+        ClientCall(1, "tools/call", {}, silent), OWNER, sent.append, lambda: "debug"
+    )
+    call_output.log("error", "x", None)
+    assert sent == []
 
 
 # Too much.
 
 
-def test_too_much_is_left_out_and_fails_nothing(settings, caplog):
+def test_notifications_over_the_rate_limit_are_dropped(settings, caplog):
     caplog.set_level("DEBUG", "django_mcp")
     settings.DJANGO_MCP = {"RATES": {"progress": "2/1000", "log": "1/1000"}}
-    voice, said = made()
+    call_output, sent = made()
     for done in range(5):
-        voice.progress(done, None, None)
-        voice.log("info", done, None)
-    assert [message["method"].split("/")[1] for message in said] == [
+        call_output.progress(done, None, None)
+        call_output.log("info", done, None)
+    assert [message["method"].split("/")[1] for message in sent] == [
         "progress", "message", "progress",
     ]  # fmt: skip
     assert "Too many log" in caplog.text and "Too many progress" in caplog.text
@@ -243,7 +245,7 @@ def test_too_much_is_left_out_and_fails_nothing(settings, caplog):
 
 
 @pytest.mark.parametrize("tool", ["sync", "asynchronous"])
-def test_what_was_said_before_an_answer_is_not_said_again(connect, server, db, revision, tool):
+def test_notifications_before_a_question_are_not_repeated(connect, server, db, revision, tool):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def sync(request: mcp.Request) -> str:
         request.log("error", "one")
@@ -273,8 +275,8 @@ def test_what_was_said_before_an_answer_is_not_said_again(connect, server, db, r
     )
     client.log_level = "error"
     client.request("tools/call", name=tool, _meta={"progressToken": "p"})
-    said = [note["params"].get("data", note["params"].get("progress")) for note in client.notes]
-    assert said == ["one", 1, "two", 2, "three", 3]
+    sent = [note["params"].get("data", note["params"].get("progress")) for note in client.notes]
+    assert sent == ["one", 1, "two", 2, "three", 3]
 
 
 # Secrets.
@@ -346,7 +348,7 @@ MASKED = {"user": "al", "password": MASK}
         ),
         (SimpleNamespace(password="hunter2"), "<SimpleNamespace>"),
         (Colour.RED, "Colour.RED"),
-        ([{"password": "hunter2"}, Unspeakable()], [{"password": MASK}, "<Unspeakable>"]),
+        ([{"password": "hunter2"}, WithoutText()], [{"password": MASK}, "<WithoutText>"]),
         ({"a" * 300 + "_password": "hunter2"}, {"a" * 300 + "_password": MASK}),
         (
             {"bad": "\ud800", "password": "hunter2", "n": 10**5000},
@@ -356,9 +358,9 @@ MASKED = {"user": "al", "password": MASK}
     ids=lambda value: type(value).__name__,
 )
 def test_log_masks_secrets_of_whatever_is_logged(given, expected):
-    voice, said = made()
-    voice.log("info", given, None)
-    assert data(said) == [expected]
+    call_output, sent = made()
+    call_output.log("info", given, None)
+    assert data(sent) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -378,9 +380,9 @@ def test_log_masks_secrets_of_whatever_is_logged(given, expected):
     ],
 )  # fmt: skip
 def test_log_masks_passwords_of_urls(given, expected):
-    voice, said = made()
-    voice.log("info", given, None)
-    assert data(said) == [expected]
+    call_output, sent = made()
+    call_output.log("info", given, None)
+    assert data(sent) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -396,10 +398,10 @@ def test_log_masks_passwords_of_urls(given, expected):
     ],
 )  # fmt: skip
 def test_log_masks_values_of_keys_that_name_secrets(name):
-    voice, said = made()
+    call_output, sent = made()
     for secret in ("hunter2", 4711, ["hunter2"], {"inner": "hunter2"}):
-        voice.log("info", {"step": 1, "list": [{"deep": {name: secret}}]}, None)
-    assert data(said) == [{"step": 1, "list": [{"deep": {name: MASK}}]}] * 4
+        call_output.log("info", {"step": 1, "list": [{"deep": {name: secret}}]}, None)
+    assert data(sent) == [{"step": 1, "list": [{"deep": {name: MASK}}]}] * 4
 
 
 @pytest.mark.parametrize(
@@ -419,9 +421,9 @@ def test_log_masks_values_of_keys_that_name_secrets(name):
     ],
 )
 def test_log_keeps_values_that_are_no_secrets(kept):
-    voice, said = made()
-    voice.log("info", kept, None)
-    assert data(said) == [kept]
+    call_output, sent = made()
+    call_output.log("info", kept, None)
+    assert data(sent) == [kept]
 
 
 @pytest.mark.parametrize(
@@ -433,15 +435,15 @@ def test_log_keeps_values_that_are_no_secrets(kept):
     ],
 )
 def test_log_masks_secrets_in_pairs(given):
-    voice, said = made()
-    voice.log("info", given, None)
-    assert data(said) == [[["user", "al"], [given[1][0], MASK]]]
+    call_output, sent = made()
+    call_output.log("info", given, None)
+    assert data(sent) == [[["user", "al"], [given[1][0], MASK]]]
 
 
 def test_log_masks_secrets_before_a_long_message_is_cut():
-    voice, said = made()
-    voice.log("info", {"password": "hunter2", "long": "x" * output.MAX_MESSAGE_LENGTH}, None)
-    assert "hunter2" not in data(said)[0] and MASK in data(said)[0]
+    call_output, sent = made()
+    call_output.log("info", {"password": "hunter2", "long": "x" * output.MAX_MESSAGE_LENGTH}, None)
+    assert "hunter2" not in data(sent)[0] and MASK in data(sent)[0]
 
 
 # Rows.
@@ -468,16 +470,16 @@ class Card:
         (lambda row: gettext_lazy("Yes"), "Yes"),
     ],
 )
-def test_row_is_named_by_its_model_where_it_is_logged(wrapped, expected):
-    voice, said = made()
-    voice.log("info", wrapped(Tag(pk=1, label="hidden")), None)
-    assert data(said) == [expected]
+def test_logged_row_is_replaced_by_its_model_name(wrapped, expected):
+    call_output, sent = made()
+    call_output.log("info", wrapped(Tag(pk=1, label="hidden")), None)
+    assert data(sent) == [expected]
 
 
 @pytest.mark.parametrize("wrapped", [lambda row: row, lambda row: {row}])
-def test_row_is_no_message_of_progress_and_no_name_of_a_logger(wrapped):
-    voice, said = made()
+def test_row_as_progress_message_or_logger_is_replaced_by_its_model_name(wrapped):
+    call_output, sent = made()
     row = Tag(pk=1, label="hidden")
-    voice.progress(1, None, wrapped(row))
-    voice.log("info", "x", wrapped(row))
-    assert len(said) == 2 and "hidden" not in str(said) and str(said).count("<Tag>") == 2
+    call_output.progress(1, None, wrapped(row))
+    call_output.log("info", "x", wrapped(row))
+    assert len(sent) == 2 and "hidden" not in str(sent) and str(sent).count("<Tag>") == 2

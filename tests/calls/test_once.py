@@ -1,4 +1,4 @@
-"""Steps that happen once in a call: what is remembered, for how long, and what is refused."""
+"""Steps run once in a call: how long their results are kept, and which are rejected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def steps():
 # What is remembered.
 
 
-def test_a_step_is_begun_once_and_kept(steps):
+def test_step_begins_once_and_its_result_is_kept(steps):
     assert steps.begin("call", "key")
     with pytest.raises(ToolError, match="being done"):
         steps.begin("call", "key")
@@ -38,7 +38,7 @@ def test_a_step_is_begun_once_and_kept(steps):
     assert steps.begin("call", "other") and steps.begin("another", "key")
 
 
-def test_a_step_that_came_to_nothing_may_be_tried_again(steps):
+def test_failed_step_may_begin_again(steps):
     assert steps.begin("call", "key")
     steps.fail("call", "key")
     steps.fail("unknown", "key")
@@ -49,7 +49,7 @@ def test_a_step_that_came_to_nothing_may_be_tried_again(steps):
     assert steps.of("call") == {"key": 1}
 
 
-def test_what_is_forgotten_takes_no_room(steps, monkeypatch):
+def test_forgotten_calls_do_not_count_for_the_limit(steps, monkeypatch):
     monkeypatch.setattr(once, "MAX_CALLS", 1)
     for number in range(3):
         assert steps.begin(str(number), "key")
@@ -60,7 +60,7 @@ def test_what_is_forgotten_takes_no_room(steps, monkeypatch):
     assert steps.of("call") == {} and steps.begin("next", "key")
 
 
-def test_what_cannot_be_remembered_is_refused_before_it_happens(steps, monkeypatch):
+def test_step_beyond_the_limits_is_rejected_before_it_runs(steps, monkeypatch):
     monkeypatch.setattr(once, "MAX_CALLS", 2)
     monkeypatch.setattr(once, "MAX_KEYS", 1)
     for call in ("a", "b"):
@@ -73,7 +73,7 @@ def test_what_cannot_be_remembered_is_refused_before_it_happens(steps, monkeypat
     assert steps.of("a") == {"key": 1}
 
 
-def test_a_call_is_remembered_until_its_state_has_expired(steps, monkeypatch, settings):
+def test_steps_are_kept_until_the_request_state_expires(steps, monkeypatch, settings):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"STATE_LIFETIME": 100}
     now = time.monotonic()
     for age, call in ((-201, "old"), (-199, "young")):
@@ -114,7 +114,7 @@ def charging(server):
 
 
 @pytest.mark.django_db
-def test_a_step_commits_though_its_call_is_rolled_back(connect, revision, charging):
+def test_step_is_committed_although_its_call_is_rolled_back(connect, revision, charging):
     client = connect(server=charging, revision=revision)
     assert client.failure("order", fail=True) == "Out of stock."
     assert [company.name for company in Company.objects.all()] == ["charged"]
@@ -122,7 +122,7 @@ def test_a_step_commits_though_its_call_is_rolled_back(connect, revision, chargi
 
 
 @pytest.mark.django_db
-def test_a_step_of_each_call_is_its_own(connect, revision, server):
+def test_calls_do_not_share_steps(connect, revision, server):
     made = []
 
     @server.tool(permission=mcp.PUBLIC)
@@ -135,7 +135,7 @@ def test_a_step_of_each_call_is_its_own(connect, revision, server):
 
 
 @pytest.mark.django_db
-def test_a_step_that_fails_leaves_nothing_and_is_tried_again(connect, revision, server):
+def test_failed_step_is_rolled_back_and_runs_again(connect, revision, server):
     tries = []
 
     def step():
@@ -158,7 +158,7 @@ def test_a_step_that_fails_leaves_nothing_and_is_tried_again(connect, revision, 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("value", [object(), {1, 2}, "x" * 100_001])
-def test_a_value_is_json_and_small(connect, server, value):
+def test_step_with_a_large_or_non_json_result_is_rolled_back(connect, server, value):
     @server.tool(permission=mcp.PUBLIC)
     def keep(request: mcp.Request) -> str:
         return str(request.once("keep", lambda: (Company.objects.create(name="kept"), value)[1]))
@@ -168,7 +168,7 @@ def test_a_value_is_json_and_small(connect, server, value):
 
 
 @pytest.mark.django_db
-def test_a_step_asks_nothing(connect, server):
+def test_question_or_step_inside_a_step_is_an_error(connect, server):
     @server.tool(permission=mcp.PUBLIC)
     def ask(request: mcp.Request) -> str:
         return request.once("ask", lambda: str(request.elicit("Sure?")))
@@ -184,7 +184,7 @@ def test_a_step_asks_nothing(connect, server):
 
 
 @pytest.mark.django_db
-def test_a_step_of_an_asynchronous_tool(connect, revision, server):
+def test_step_of_an_async_tool_runs_once(connect, revision, server):
     done = []
 
     async def step():
@@ -200,7 +200,7 @@ def test_a_step_of_an_asynchronous_tool(connect, revision, server):
     assert client.text("work") == "1" and done == [0]
 
 
-def test_a_step_that_is_being_done_is_not_done_beside_it(connect, shared_db, server):
+def test_concurrent_run_of_the_same_step_is_rejected(connect, shared_db, server):
     go, here, late, done, runs = (*(threading.Event() for _ in range(3)), [], [])
 
     def step():
@@ -238,7 +238,7 @@ def test_a_step_that_is_being_done_is_not_done_beside_it(connect, shared_db, ser
 
 
 @pytest.mark.django_db
-def test_what_a_handshake_call_remembered_is_forgotten_with_it(connect, handshake, charging):
+def test_steps_of_a_finished_handshake_call_are_forgotten(connect, handshake, charging):
     client = connect(server=charging, revision=handshake)
     before = set(once.remembered._calls)
     client.call("order")

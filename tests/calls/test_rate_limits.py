@@ -1,4 +1,4 @@
-"""Limits: so many at once, refilled evenly, for each principal, server and kind."""
+"""Rate limits: token buckets for each principal, server and kind of request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rates(settings):
     return given
 
 
-def test_a_bucket_empties_and_fills_again():
+def test_bucket_empties_and_refills():
     bucket = Bucket(3.0, 100.0)
     assert [bucket.take(3, 0.5, 100.0) for _ in range(3)] == [0, 0, 0]
     assert bucket.take(3, 0.5, 100.0) == 2
@@ -29,14 +29,14 @@ def test_a_bucket_empties_and_fills_again():
     assert [bucket.take(3, 0.5, 1000.0) for _ in range(4)] == [0, 0, 0, 2]  # never beyond full
 
 
-def test_rates_are_read_at_the_moment_of_use(rates):
+def test_rates_are_read_when_used(rates):
     assert rate("calls") == (10_000, 1_000)
     rates(calls="5/10", log=None, progress="7")
     assert rate("calls") == (5, 0.5) and rate("log") is None and rate("progress") == (7, 7)
     assert rate("completions") == (1_000, 100)
 
 
-def test_each_has_its_own(rates):
+def test_each_principal_server_and_kind_has_its_own_bucket(rates):
     rates(calls="1/1000", log="1/1000")
     assert wait("calls", "alice", "shop") == 0
     assert wait("calls", "alice", "shop") > 0
@@ -46,12 +46,12 @@ def test_each_has_its_own(rates):
     assert wait("calls", "alice", "shop") == 0
 
 
-def test_no_limit_is_no_limit(rates):
+def test_rate_none_is_unlimited(rates):
     rates(calls=None)
     assert not any(wait("calls", "alice") for _ in range(1000)) and not rate_limits._buckets
 
 
-def test_what_is_remembered_is_bounded(monkeypatch):
+def test_number_of_buckets_is_limited(monkeypatch):
     monkeypatch.setattr(rate_limits, "MAX_BUCKETS", 3)
     for number in range(10):
         wait("calls", "first")
@@ -59,7 +59,7 @@ def test_what_is_remembered_is_bounded(monkeypatch):
     assert list(rate_limits._buckets) == [("calls", "8"), ("calls", "first"), ("calls", "9")]
 
 
-def test_threads_share_a_bucket(rates):
+def test_threads_share_one_bucket(rates):
     rates(calls="50/100000")
     taken: list[float] = []
 
@@ -74,7 +74,9 @@ def test_threads_share_a_bucket(rates):
     assert taken.count(0.0) == 50
 
 
-def test_too_many_calls_are_refused_without_effect(connect, server, rates, revision, db, alice):
+def test_calls_over_the_limit_are_rejected_without_effect(
+    connect, server, rates, revision, db, alice
+):
     rates(calls="2/100")
     done: list[str] = []
 
@@ -108,7 +110,7 @@ def test_too_many_calls_are_refused_without_effect(connect, server, rates, revis
     assert connect(alice, server=server, revision=revision).text("tool") == "done"
 
 
-def test_too_many_completions_are_refused(connect, rates, revision):
+def test_completions_over_the_limit_are_rejected(connect, rates, revision):
     rates(completions="1/100")
     client = connect(revision=revision)
     ref = {"type": "ref/prompt", "name": "visit"}
@@ -118,7 +120,7 @@ def test_too_many_completions_are_refused(connect, rates, revision):
         client.request("completion/complete", **asked)
 
 
-def test_a_rate_of_nothing_lets_nothing_pass(connect, server, rates, caplog):
+def test_rate_of_zero_rejects_everything(connect, server, rates, caplog):
     rates(calls="0/10", log="0/10", progress="0")
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)

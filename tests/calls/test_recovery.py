@@ -19,7 +19,7 @@ from django_mcp.storage import calls as steps
 from django_mcp.storage.poller import poller
 
 from ..storage.rows import call
-from .session_client import Desk, dead, left_behind, reading, text
+from .session_client import SessionClient, abandon_call, abandoned_call, resume_stream, text
 
 pytestmark = pytest.mark.usefixtures("real_threads", "short_grace")
 PUBLIC = {"permission": mcp.PUBLIC}
@@ -111,25 +111,25 @@ def fill(gate):
 
 
 @pytest.fixture
-def desk(loop, server):
-    return Desk(loop, server)
+def client(loop, server):
+    return SessionClient(loop, server)
 
 
-def idle(desk):
-    desk.loop.until(lambda: not (call_manager()._requests or call_manager()._tasks))
+def idle(client):
+    client.loop.until(lambda: not (call_manager()._requests or call_manager()._tasks))
 
 
 # Of a process that died.
 
 
 @pytest.mark.parametrize(("tool", "answer"), [("look", "looked"), ("again", "done")])
-def test_what_does_no_harm_runs_again(desk, runs, tool, answer):
-    assert text(left_behind(desk, tool).all()[-1]) == answer
+def test_abandoned_read_only_or_idempotent_tool_runs_again(client, runs, tool, answer):
+    assert text(abandoned_call(client, tool).all()[-1]) == answer
     assert Call.objects.get().runs == 1 and runs == [tool]
 
 
-def test_a_process_that_began_while_the_database_was_away_waits_for_it(desk, runs, monkeypatch):
-    """Nothing is known of switches then, and nobody could say whether the call may run."""
+def test_call_waits_for_kill_switches_while_the_database_is_unreachable(client, runs, monkeypatch):
+    """Without the kill switches it is unknown whether the call may run."""
     away = [OperationalError("away") for _ in range(3)]
 
     def known():
@@ -137,37 +137,37 @@ def test_a_process_that_began_while_the_database_was_away_waits_for_it(desk, run
             raise away.pop()
         return frozenset()
 
-    desk.server.durable = True
+    client.server.durable = True
     monkeypatch.setattr(kill_switches, "source", [known])
     kill_switches.forget()
-    (response,) = desk.streamed(desk.call("act")).all()
+    (response,) = client.open_stream(client.call("act")).all()
     assert text(response) == "acted" and runs == ["act"] and not away
 
 
 @pytest.mark.parametrize("tool", ["act", "write", "pure"])
-def test_what_acts_is_not_done_twice(desk, runs, tool):
-    (response,) = left_behind(desk, tool).all()
+def test_abandoned_tool_with_effects_does_not_run_again(client, runs, tool):
+    (response,) = abandoned_call(client, tool).all()
     assert response["result"]["isError"] and text(response) == LOST and runs == []
 
 
-def test_what_held_its_outcome_was_rolled_back(desk, runs):
-    (response,) = left_behind(desk, "write", atomic=True).all()
+def test_abandoned_call_that_stores_its_result_atomically_was_rolled_back(client, runs):
+    (response,) = abandoned_call(client, "write", atomic=True).all()
     assert text(response) == (UNDONE if IS_BESIDE else LOST) and runs == []
 
 
-def test_what_has_steps_was_rolled_back_in_part(desk, runs):
-    stream = streams.open(desk.fresh(), calls=[call(1, params={"name": "write"})])
+def test_abandoned_call_with_a_step_is_reported_as_lost(client, runs):
+    stream = streams.open(client.load_session(), calls=[call(1, params={"name": "write"})])
     row = Call.objects.get()
     steps.begin(f"c{row.pk}", "step")
     steps.keep(f"c{row.pk}", "step", 1)
-    dead(stream, atomic=True)
-    desk.loop.do(call_manager)
-    (response,) = reading(desk, stream).all()
+    abandon_call(stream, atomic=True)
+    client.loop.do(call_manager)
+    (response,) = resume_stream(client, stream).all()
     assert text(response) == LOST and runs == []
 
 
-def test_what_is_all_in_its_transaction_runs_again(desk, runs):
-    (response,) = left_behind(desk, "pure", atomic=True).all()
+def test_abandoned_call_with_effects_only_in_its_transaction_runs_again(client, runs):
+    (response,) = abandoned_call(client, "pure", atomic=True).all()
     assert (text(response), runs) == (("pure", ["pure"]) if IS_BESIDE else (LOST, []))
 
 
@@ -176,58 +176,58 @@ def test_what_is_all_in_its_transaction_runs_again(desk, runs):
     [("wait_again", "waited again"), ("wait", UNDONE if IS_BESIDE else LOST)],
     ids=["repeatable", "other"],
 )
-def test_calls_of_an_abandoned_id_are_taken_over_when_they_have_ended(
-    desk, runs, gate, monkeypatch, tool, answer
+def test_process_takes_over_its_own_calls_after_their_threads_end(
+    client, runs, gate, monkeypatch, tool, answer
 ):
-    """As after an outage. The process waits until its thread has ended, and for no lease."""
+    """This happens after an outage. The process waits for its thread, not for the lease."""
     monkeypatch.setattr(leases, "LEASE_SECONDS", 600.0)
-    found = desk.streamed(desk.call(tool))
+    found = client.open_stream(client.call(tool))
     row, before = Call.objects.get(), leases.lease.hold()
     assert row.process == before
     with monkeypatch.context() as patch:
         patch.setattr(type(leases.lease), "is_doubtful", True)
-        desk.loop.until(lambda: not leases.lease._id)
-    desk.loop.until(lambda: leases.lease._id and not poller().is_in_doubt)
+        client.loop.until(lambda: not leases.lease._id)
+    client.loop.until(lambda: leases.lease._id and not poller().is_in_doubt)
     assert Call.objects.get().process == before
     gate.set()
     assert text(found.all()[-1]) == answer
-    idle(desk)
+    idle(client)
     after = Call.objects.get()
     assert (after.fence, after.runs, after.state) == (row.fence + 1, 1, DONE)
 
 
-def test_one_that_kills_its_process_is_not_run_for_ever(desk, runs):
-    (response,) = left_behind(desk, "look", runs=2).all()
+def test_call_that_kills_its_process_runs_a_limited_number_of_times(client, runs):
+    (response,) = abandoned_call(client, "look", runs=2).all()
     assert text(response) == LOST and runs == []
 
 
-def test_one_that_is_no_longer_declared_may_have_taken_effect(desk):
-    (response,) = left_behind(desk, "unheard of").all()
+def test_abandoned_call_of_a_removed_tool_is_reported_as_lost(client):
+    (response,) = abandoned_call(client, "unheard of").all()
     assert text(response) == LOST
 
 
-def test_one_whose_server_is_gone_is_answered(desk):
+def test_abandoned_call_of_a_removed_server_is_reported_as_lost(client):
     Session.objects.update(server="another")
-    (response,) = left_behind(desk, "look").all()
+    (response,) = abandoned_call(client, "look").all()
     assert text(response) == LOST
 
 
-def test_what_is_no_tool_runs_again(desk):
-    stream = streams.open(desk.fresh(), calls=[call(1, method="tools/list", params={})])
-    dead(stream)
-    desk.loop.do(call_manager)
-    (response,) = reading(desk, stream).all()
+def test_abandoned_request_other_than_a_tool_call_runs_again(client):
+    stream = streams.open(client.load_session(), calls=[call(1, method="tools/list", params={})])
+    abandon_call(stream)
+    client.loop.do(call_manager)
+    (response,) = resume_stream(client, stream).all()
     assert {tool["name"] for tool in response["result"]["tools"]} >= {"act", "look"}
 
 
-def test_progress_goes_on_from_where_it_was(desk):
+def test_progress_of_a_rerun_continues_after_stored_progress(client):
     """The progress value MUST increase with each notification (utilities/progress)."""
     said = [
         _progress("t", 1), _progress("t", 4), _progress("another", 9),
         {"jsonrpc": "2.0", "method": "notifications/message", "params": {
             "level": "info", "data": "notifications/progress"}},
     ]  # fmt: skip
-    *found, response = left_behind(desk, "look", said).all()
+    *found, response = abandoned_call(client, "look", said).all()
     mine = [one["params"] for one in found if one["method"] == "notifications/progress"]
     assert [one["progress"] for one in mine if one["progressToken"] == "t"] == [1, 4, 5, 6]
     assert text(response) == "looked"
@@ -241,42 +241,42 @@ def _progress(token, done):
 # Claimed here, when the connection broke.
 
 
-def claimed(desk, tool, **changes) -> Stream:
+def claimed(client, tool, **changes) -> Stream:
     """A call of this process, of which nothing in it knows."""
-    stream = streams.open(desk.fresh(), calls=[call(1, params={"name": tool})])
-    desk.loop.do(call_manager)
+    stream = streams.open(client.load_session(), calls=[call(1, params={"name": tool})])
+    client.loop.do(call_manager)
     Call.objects.update(process=leases.lease.hold(), **changes)
-    resume(desk)
+    resume(client)
     return stream
 
 
-def resume(desk):
+def resume(client):
     row = Call.objects.get()
-    desk.loop.do(lambda: call_manager().resume(row))
+    client.loop.do(lambda: call_manager().resume(row))
 
 
-def resumed(desk, tool, **changes):
-    return reading(desk, claimed(desk, tool, **changes)).all()[-1]
+def resumed(client, tool, **changes):
+    return resume_stream(client, claimed(client, tool, **changes)).all()[-1]
 
 
-def test_what_an_answer_brought_here_goes_on(desk, runs):
-    assert text(resumed(desk, "act", fence=1)) == "acted" and runs == ["act"]
+def test_call_claimed_by_an_answer_runs(client, runs):
+    assert text(resumed(client, "act", fence=1)) == "acted" and runs == ["act"]
     assert Call.objects.get().runs == 0
 
 
 @pytest.mark.parametrize("before", [{"fence": 0}, {"fence": 2, "runs": 1}])
-def test_what_has_begun_before_is_taken_over(desk, runs, before):
-    assert text(resumed(desk, "act", **before)) == LOST and runs == []
+def test_claimed_call_that_began_before_is_reported_as_lost(client, runs, before):
+    assert text(resumed(client, "act", **before)) == LOST and runs == []
 
 
-def test_what_was_left_without_a_response_is_not_begun_again(desk, runs):
-    stream = claimed(desk, "ask", fence=1)
-    found = reading(desk, stream)
+def test_started_call_without_a_response_is_reported_as_lost(client, runs):
+    stream = claimed(client, "ask", fence=1)
+    found = resume_stream(client, stream)
     found.until(1)
-    desk.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().held())
     Call.objects.update(state="running", process=leases.lease.hold())
     Ask.objects.all().delete()
-    resume(desk)
+    resume(client)
     assert text(found.all()[-1]) == LOST and runs == []
 
 
@@ -294,33 +294,33 @@ def unheard(monkeypatch):
     monkeypatch.setattr(calls, "answer", broken)
 
 
-def test_an_answer_whose_commit_was_not_heard_of_counts_once(desk, runs, monkeypatch):
-    reading = desk.streamed(desk.call("ask"))
+def test_answer_counts_once_after_a_commit_with_a_lost_reply(client, runs, monkeypatch):
+    reading = client.open_stream(client.call("ask"))
     (asked,) = reading.until(1)
     unheard(monkeypatch)
-    desk.answer(asked, ACME)
+    client.answer(asked, ACME)
     assert text(reading.all()[-1]) == "Acme"
-    desk.answer(asked, {"action": "accept", "content": {"answer": "Bolts"}})
-    idle(desk)
+    client.answer(asked, {"action": "accept", "content": {"answer": "Bolts"}})
+    idle(client)
     assert runs == ["Acme"] and Call.objects.get().state == DONE
 
 
-def test_the_streams_that_are_worked_on_are_known(desk, gate):
-    found = desk.streamed(desk.call("wait"))
-    assert desk.loop.do(lambda: list(call_manager().streams())) == [found.row.pk]
+def test_manager_lists_the_streams_of_its_calls(client, gate):
+    found = client.open_stream(client.call("wait"))
+    assert client.loop.do(lambda: list(call_manager().streams())) == [found.row.pk]
     gate.set()
     found.all()
-    idle(desk)
-    assert not desk.loop.do(lambda: list(call_manager().streams()))
+    idle(client)
+    assert not client.loop.do(lambda: list(call_manager().streams()))
 
 
 # That cannot go on.
 
 
-def test_one_that_cannot_go_on_is_answered(desk, runs):
-    """Another project's process has the answer, or its user's standing cannot be told."""
+def test_claimed_call_that_cannot_run_gets_an_error(client, runs):
+    """The server is unknown to this process, or the user cannot be checked."""
     Session.objects.update(server="another")
-    assert resumed(desk, "act", fence=1)["error"]["code"] == -32603 and runs == []
+    assert resumed(client, "act", fence=1)["error"]["code"] == -32603 and runs == []
     assert Call.objects.get().state == DONE
 
 
@@ -337,22 +337,22 @@ def refusing(monkeypatch, times, words="acted"):
     monkeypatch.setattr(event_log, "finish", refused)
 
 
-def test_a_response_that_the_log_does_not_take_becomes_an_error(desk, monkeypatch):
+def test_response_that_cannot_be_stored_becomes_an_error(client, monkeypatch):
     refusing(monkeypatch, 1)
-    response = resumed(desk, "act", fence=1)
+    response = resumed(client, "act", fence=1)
     assert response["error"]["code"] == -32603
-    idle(desk)
-    assert Call.objects.get().state == DONE and not desk.loop.do(lambda: call_manager().held())
+    idle(client)
+    assert Call.objects.get().state == DONE and not client.loop.do(lambda: call_manager().held())
 
 
-def test_one_that_no_answer_could_be_written_for_is_begun_again(desk, runs, monkeypatch):
+def test_call_whose_responses_cannot_be_stored_runs_again(client, runs, monkeypatch):
     refusing(monkeypatch, 2, "")
-    stream = claimed(desk, "look", fence=1)
-    desk.loop.until(lambda: runs)
-    idle(desk)
+    stream = claimed(client, "look", fence=1)
+    client.loop.until(lambda: runs)
+    idle(client)
     assert Call.objects.get().state == RUNNING
-    found = reading(desk, stream)
-    desk.loop.until(lambda: poller()._recount_timer.make_due() or len(runs) == 2)
+    found = resume_stream(client, stream)
+    client.loop.until(lambda: poller()._recount_timer.make_due() or len(runs) == 2)
     assert text(found.all()[-1]) == "looked"
     row = Call.objects.get()
     assert (row.runs, row.fence) == (1, 2)
@@ -361,28 +361,28 @@ def test_one_that_no_answer_could_be_written_for_is_begun_again(desk, runs, monk
 # Where no thread is free.
 
 
-def test_what_was_taken_over_waits_for_a_thread(desk, runs, gate):
+def test_recovered_call_waits_for_a_thread(client, runs, gate):
     fill(gate)
-    assert desk.post(desk.call("again")).is_overloaded
-    found = left_behind(desk, "again")
-    desk.loop.sleep(0.3)
+    assert client.post(client.call("again")).is_overloaded
+    found = abandoned_call(client, "again")
+    client.loop.sleep(0.3)
     assert found.messages == [] and runs == []
     gate.set()
     assert text(found.all()[-1]) == "done"
 
 
-def test_what_was_answered_waits_for_a_thread(desk, runs, gate):
-    found = desk.streamed(desk.call("ask"))
+def test_answered_call_waits_for_a_thread(client, runs, gate):
+    found = client.open_stream(client.call("ask"))
     (asked,) = found.until(1)
     fill(gate)
-    desk.answer(asked, ACME)
-    desk.loop.sleep(0.3)
+    client.answer(asked, ACME)
+    client.loop.sleep(0.3)
     assert found.messages == [asked]
     gate.set()
     assert text(found.all()[-1]) == "Acme"
 
 
-def test_what_has_done_a_step_waits_for_a_thread(desk, runs, gate, monkeypatch):
+def test_call_after_a_step_waits_for_a_thread(client, runs, gate, monkeypatch):
     done = threads.tools._done
 
     def and_filled(owner, job):
@@ -391,9 +391,9 @@ def test_what_has_done_a_step_waits_for_a_thread(desk, runs, gate, monkeypatch):
             fill(gate)
 
     monkeypatch.setattr(threads.tools, "_done", and_filled)
-    found = desk.streamed(desk.call("step"))
-    desk.loop.until(lambda: runs)
-    desk.loop.sleep(0.3)
+    found = client.open_stream(client.call("step"))
+    client.loop.until(lambda: runs)
+    client.loop.sleep(0.3)
     assert found.messages == []
     gate.set()
     assert text(found.all()[-1]) == "stepped" and runs == ["step"]
@@ -402,58 +402,58 @@ def test_what_has_done_a_step_waits_for_a_thread(desk, runs, gate, monkeypatch):
 # Where the process is about to end.
 
 
-def ending(desk, whether=True):
-    desk.loop.do(lambda: setattr(call_manager(), "is_ending", whether))
+def ending(client, whether=True):
+    client.loop.do(lambda: setattr(call_manager(), "is_ending", whether))
 
 
-def sweep(desk):
+def sweep(client):
     """As after a third of a lease."""
-    desk.loop.do(lambda: (poller()._takeover_timer.make_due(), poller()._poll_now.set()))
+    client.loop.do(lambda: (poller()._takeover_timer.make_due(), poller()._poll_now.set()))
 
 
 @pytest.mark.parametrize("before", [0, 3])
-def test_whoever_is_about_to_end_leaves_it_to_others_to_go_on(desk, runs, before):
-    found = desk.streamed(desk.call("ask"))
+def test_stopping_process_leaves_answered_calls_to_others(client, runs, before):
+    found = client.open_stream(client.call("ask"))
     (asked,) = found.until(1)
     Call.objects.update(runs=before)
-    ending(desk)
-    desk.answer(asked, ACME)
-    sweep(desk)
-    desk.loop.sleep(0.3)
+    ending(client)
+    client.answer(asked, ACME)
+    sweep(client)
+    client.loop.sleep(0.3)
     row = Call.objects.get()
     assert (row.state, row.process, runs) == (RUNNING, "", [])
-    ending(desk, whether=False)
-    sweep(desk)
+    ending(client, whether=False)
+    sweep(client)
     assert text(found.all()[-1]) == "Acme" and runs == ["Acme"]
 
 
-def test_an_answer_to_whoever_is_about_to_end_counts_once_too(desk, runs, monkeypatch):
-    found = desk.streamed(desk.call("ask"))
+def test_answer_received_by_a_stopping_process_counts_once(client, runs, monkeypatch):
+    found = client.open_stream(client.call("ask"))
     (asked,) = found.until(1)
-    ending(desk)
+    ending(client)
     unheard(monkeypatch)
-    desk.answer(asked, ACME)
-    desk.answer(asked, {"action": "accept", "content": {"answer": "Bolts"}})
-    ending(desk, whether=False)
-    sweep(desk)
+    client.answer(asked, ACME)
+    client.answer(asked, {"action": "accept", "content": {"answer": "Bolts"}})
+    ending(client, whether=False)
+    sweep(client)
     assert text(found.all()[-1]) == "Acme" and runs == ["Acme"]
 
 
-def test_who_would_not_come_back_is_answered_here(loop, server, runs):
-    desk = Desk(loop, server, revision="2025-06-18")
-    found = desk.streamed(desk.call("ask"))
+def test_stopping_process_runs_answered_calls_of_clients_that_cannot_reconnect(loop, server, runs):
+    client = SessionClient(loop, server, revision="2025-06-18")
+    found = client.open_stream(client.call("ask"))
     (asked,) = found.until(1)
-    ending(desk)
-    desk.answer(asked, ACME)
+    ending(client)
+    client.answer(asked, ACME)
     assert text(found.all()[-1]) == "Acme"
 
 
-def test_who_has_ended_begins_nothing_and_has_no_name(loop, server, runs):
-    desk = Desk(loop, server, revision="2025-06-18")
-    found = desk.streamed(desk.call("ask"))
+def test_stopped_process_claims_no_calls(loop, server, runs):
+    client = SessionClient(loop, server, revision="2025-06-18")
+    found = client.open_stream(client.call("ask"))
     (asked,) = found.until(1)
-    desk.loop.run(_finish())
-    desk.answer(asked, ACME)
+    client.loop.run(_finish())
+    client.answer(asked, ACME)
     assert Call.objects.get().process == "" and not Process.objects.exists() and runs == []
 
 
@@ -464,14 +464,14 @@ async def _finish() -> None:
 # What the poller finds.
 
 
-def test_a_call_that_an_answer_has_brought_back_since_goes_on(desk, gate):
-    """The look found it parked; when its word comes, the call runs again."""
-    found = desk.streamed(desk.call("ask_and_wait"))
+def test_call_that_was_answered_after_the_recheck_began_continues(client, gate):
+    """The recheck found the call parked, and meanwhile an answer resumed it."""
+    found = client.open_stream(client.call("ask_and_wait"))
     (asked,) = found.until(1)
     parked = Call.objects.get().pk
-    desk.answer(asked, {"action": "accept", "content": {"answer": True}})
-    desk.loop.until(lambda: call_manager().held())
-    desk.loop.do(lambda: call_manager().recheck([parked, parked + 1]))
-    desk.loop.sleep(0.2)
+    client.answer(asked, {"action": "accept", "content": {"answer": True}})
+    client.loop.until(lambda: call_manager().held())
+    client.loop.do(lambda: call_manager().recheck([parked, parked + 1]))
+    client.loop.sleep(0.2)
     gate.set()
     assert text(found.all()[-1]) == "waited"

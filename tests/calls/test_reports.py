@@ -1,4 +1,4 @@
-"""What is told to those who keep account of what clients did, and what is not."""
+"""Finished calls are reported to observers such as the activity log of the authorization server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reported(monkeypatch):
     return found
 
 
-def told(reported):
+def reports_of(reported):
     return [(record.method, record.name) for record in reported]
 
 
@@ -34,7 +34,9 @@ def tried(client, method, **params):
         return
 
 
-def test_what_was_answered_was_done_by_whom_and_where(connect, server, db, alice, reported):
+def test_finished_calls_are_reported_with_principal_and_server(
+    connect, server, db, alice, reported
+):
     @server.tool(read_only=True)
     def look(request: mcp.Request) -> str:
         return "it"
@@ -56,7 +58,7 @@ def test_what_was_answered_was_done_by_whom_and_where(connect, server, db, alice
     client.request("tools/call", name="watch")
     client.request("prompts/get", name="greet")
     client.request("resources/read", uri="terms://now")
-    assert told(reported) == [
+    assert reports_of(reported) == [
         ("tools/call", "look"), ("tools/call", "watch"), ("prompts/get", "greet"),
         ("resources/read", "terms://now"),
     ]  # fmt: skip
@@ -64,7 +66,7 @@ def test_what_was_answered_was_done_by_whom_and_where(connect, server, db, alice
     assert {record.server for record in reported} == {server.name}
 
 
-def test_ten_thousand_addresses_are_one_template(connect, server, db, alice, reported):
+def test_report_names_the_template_and_not_the_uri(connect, server, db, alice, reported):
     @server.resource("policy://{name}")
     def policy(request: mcp.Request, name: str) -> str:
         return "x"
@@ -72,11 +74,11 @@ def test_ten_thousand_addresses_are_one_template(connect, server, db, alice, rep
     client = connect(alice, server=server)
     for number in range(50):
         client.request("resources/read", uri=f"policy://secret-{number}")
-    assert set(told(reported)) == {("resources/read", "policy://{name}")}
+    assert set(reports_of(reported)) == {("resources/read", "policy://{name}")}
     assert "secret" not in repr([(record.method, record.name) for record in reported])
 
 
-def test_what_was_refused_or_is_not_there_was_not_done(connect, server, db, alice, reported):
+def test_rejected_calls_are_not_reported(connect, server, db, alice, reported):
     @server.tool(permission="shop.refund_invoice")
     def refund(request: mcp.Request, reason: str) -> str:
         return "refunded"
@@ -106,9 +108,7 @@ def test_what_was_refused_or_is_not_there_was_not_done(connect, server, db, alic
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_what_may_have_written_before_it_failed_was_done(
-    connect, server, db, alice, reported, is_async
-):
+def test_failed_writing_tool_is_reported(connect, server, db, alice, reported, is_async):
     @server.tool
     def write(request: mcp.Request) -> str:
         raise KeyError("a bug")
@@ -125,25 +125,23 @@ def test_what_may_have_written_before_it_failed_was_done(
     client = connect(alice, server=server)
     client.request("tools/call", name=name)
     client.request("tools/call", name="look")
-    assert told(reported) == [("tools/call", name)]
+    assert reports_of(reported) == [("tools/call", name)]
 
 
-def test_who_asks_first_and_acts_then_did_it_once(connect, server, db, alice, reported):
+def test_call_with_a_question_is_reported_once(connect, server, db, alice, reported):
     @server.tool
     def refund(request: mcp.Request) -> str:
         return "yes" if request.elicit("Sure?", bool) else "no"
 
     client = connect(alice, server=server, answers=ACCEPTED)
     client.request("tools/call", name="refund")
-    assert told(reported) == [("tools/call", "refund")]
+    assert reports_of(reported) == [("tools/call", "refund")]
 
 
-def test_what_wrote_before_it_asked_was_done_though_nobody_answers(
-    connect, server, db, alice, reported
-):
+def test_non_atomic_tool_is_reported_when_it_asks(connect, server, db, alice, reported):
     @server.tool(atomic=False)
     def refund(request: mcp.Request) -> str:
-        asked.append(told(reported))
+        asked.append(reports_of(reported))
         return "yes" if request.elicit("Sure?", bool) else "no"
 
     asked: list[list[tuple[str, str]]] = []
@@ -152,7 +150,7 @@ def test_what_wrote_before_it_asked_was_done_though_nobody_answers(
     assert asked[1] == [("tools/call", "refund")]
 
 
-def test_who_keeps_account_fails_no_call(connect, server, db, alice, monkeypatch, caplog):
+def test_failed_observer_does_not_fail_the_call(connect, server, db, alice, monkeypatch, caplog):
     def broken(record):
         raise KeyError("broken")
 
@@ -169,5 +167,5 @@ def test_who_keeps_account_fails_no_call(connect, server, db, alice, monkeypatch
     ]
 
 
-def test_the_authorization_server_keeps_account():
+def test_authorization_server_observes_calls():
     assert record_activity in observers

@@ -1,4 +1,4 @@
-"""What a function returned, as the result of its method."""
+"""The return values of tools, prompts and resources become the results of their methods."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Point:
         (mcp.Text("é 😀"), ["é 😀"]),
     ],
 )
-def test_what_is_content_is_shown_as_it_is(result_of, value, expected):
+def test_content_is_returned_unchanged(result_of, value, expected):
     result = result_of(value)
     assert [block["text"] for block in result["content"]] == expected
     assert "structuredContent" not in result and result["isError"] is False
@@ -85,25 +85,25 @@ def test_what_is_content_is_shown_as_it_is(result_of, value, expected):
         (Point(1), {"x": 1, "on": "2026-01-02"}, '{"x": 1, "on": "2026-01-02"}'),
     ],
 )
-def test_what_is_data_goes_out_twice(result_of, value, expected, text):
+def test_data_is_returned_as_text_and_as_structured_content(result_of, value, expected, text):
     for returns in (None, type(value)):
         result = result_of(value, returns)
         assert result["structuredContent"] == expected
         assert [block["text"] for block in result["content"]] == [text]
 
 
-def test_a_text_that_is_declared_is_data(result_of):
+def test_declared_string_is_structured_content(result_of):
     assert "structuredContent" not in result_of("x")
     assert result_of("x", str)["content"][0]["text"] == "x"
 
 
-def test_a_lazy_text_is_translated_for_the_caller(result_of):
+def test_lazy_text_is_translated_for_the_caller(result_of):
     with override("de"):
         result = result_of(lambda: gettext_lazy("Yes"))
     assert result["content"] == [{"type": "text", "text": "Ja"}]
 
 
-def test_each_kind_of_content_is_a_block(result_of, revision):
+def test_each_kind_of_content_is_a_block_that_the_revision_defines(result_of, revision):
     values = [
         mcp.Image(b"\x89PNG"), mcp.Audio(b"RIFF"), mcp.ResourceLink("shop://x", "x"),
         mcp.EmbeddedResource("shop://x", "text"),
@@ -114,7 +114,7 @@ def test_each_kind_of_content_is_a_block(result_of, revision):
     assert kinds == known.get(revision, ["image", "audio", "resource_link", "resource"])
 
 
-def test_bytes_alone_say_nothing(result_of):
+def test_bytes_without_a_content_type_are_an_error(result_of):
     assert result_of(b"\x00")["isError"]
     with pytest.raises(Mismatch, match="Image or an Audio"):
         blocks(b"\x00", asked())
@@ -136,7 +136,7 @@ def tags(server, db):
 
 
 @pytest.mark.parametrize("how", ["row", "list", "queryset"])
-def test_rows_are_data_and_links(connect, tags, how):
+def test_rows_are_structured_content_and_links(connect, tags, how):
     values = {
         "row": lambda: Tag.objects.get(label="a"),
         "list": lambda: list(Tag.objects.order_by("label")),
@@ -156,7 +156,7 @@ def test_rows_are_data_and_links(connect, tags, how):
     assert links == [row["_uri"] for row in rows]
 
 
-def test_rows_are_fetched_while_the_transaction_is_there(connect, tags, in_transaction):
+def test_rows_are_fetched_inside_the_transaction(connect, tags, in_transaction):
     seen: list[bool] = []
 
     class Label(str):
@@ -189,14 +189,14 @@ def test_rows_are_fetched_while_the_transaction_is_there(connect, tags, in_trans
         {"a": "x" * 501},
     ],
 )
-def test_a_result_has_a_size(result_of, settings, value):
+def test_size_of_a_tool_result_is_limited(result_of, settings, value):
     settings.DJANGO_MCP = {"RESULT_SIZE": 1000}
     result = result_of(value)
     assert result["isError"] and "more than the 1,000 allowed" in result["content"][0]["text"]
     assert not result_of("x" * 990)["isError"]
 
 
-def test_a_prompt_and_a_resource_have_a_size_too(connect, server, settings):
+def test_size_of_prompts_and_resources_is_limited(connect, server, settings):
     settings.DJANGO_MCP = {"RESULT_SIZE": 1000}
 
     @server.prompt(permission=mcp.PUBLIC)
@@ -223,7 +223,7 @@ class Readable:
     name, description, mime_type, shared, cache = "it", None, None, False, 0
 
 
-def test_the_messages_of_a_prompt():
+def test_prompt_result_contains_messages_with_roles():
     image = mcp.Image(b"\x89PNG")
     values = ["one", mcp.Message("two", "assistant"), image, mcp.Message(image)]
     prompt = Readable()
@@ -237,7 +237,7 @@ def test_the_messages_of_a_prompt():
     }
 
 
-def test_the_contents_of_a_resource():
+def test_resource_result_contains_contents_with_mime_types():
     def contents(value: Any, **given: Any) -> Any:
         resource = Readable()
         resource.__dict__.update(given)
@@ -383,7 +383,7 @@ def own(server):
     return server
 
 
-def told(kind: str, value: Any, request: Any) -> str:
+def rendered(kind: str, value: Any, request: Any) -> str:
     """What a tool, a prompt or a resource that returns ``value`` sends."""
     thing = Readable()
     if kind == "tool":
@@ -405,20 +405,20 @@ def test_row_beside_text_is_shown_by_its_fields_and_checked(
     own, alice, bob, invoice, caplog, kind, shape
 ):
     request = asked(alice, own)
-    shown = told(kind, shape(invoice), request)
+    shown = rendered(kind, shape(invoice), request)
     assert "A-1" in shown and "_uri" in shown and "<Invoice" not in shown
     invoice.company = Company.objects.get(name="Bolts")
     invoice.save()
     with pytest.raises(HiddenRows, match="Not found"):
-        told(kind, shape(invoice), request)
+        rendered(kind, shape(invoice), request)
     assert f"user={alice.pk} model=shop.Invoice count=1 pk={invoice.pk}" in caplog.text
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", UNWRITTEN)
-def test_value_without_a_json_form_is_refused_and_never_its_text(own, alice, invoice, kind, shape):
+def test_value_without_a_json_form_is_rejected(own, alice, invoice, kind, shape):
     with pytest.raises(Mismatch, match="no JSON form.*return"):
-        told(kind, shape(invoice), asked(alice, own))
+        rendered(kind, shape(invoice), asked(alice, own))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -434,13 +434,13 @@ def test_value_without_a_json_form_is_refused_and_never_its_text(own, alice, inv
         lambda row: mcp.ResourceLink("shop://x", description={row}),
     ],
 )
-def test_content_that_was_made_of_a_row_is_refused(own, alice, invoice, kind, part):
+def test_content_made_of_a_row_is_rejected(own, alice, invoice, kind, part):
     if kind == "resource":
         value: Any = lambda: mcp.Contents({"a": part(invoice).block()})  # noqa: E731
     else:
         value = lambda: part(invoice) if kind == "message" else ["x", part(invoice)]  # noqa: E731
     with pytest.raises((Mismatch, TypeError, ValueError)):
-        json.dumps(told(kind, value(), asked(alice, own)))
+        json.dumps(rendered(kind, value(), asked(alice, own)))
 
 
 @pytest.mark.parametrize("kind", ["tool", "prompt"])
@@ -448,13 +448,13 @@ def test_rows_beside_text_are_checked_by_one_query(
     own, alice, invoice, kind, django_assert_num_queries
 ):
     with django_assert_num_queries(1):
-        told(kind, ["Found:", invoice, {"a": invoice}], asked(alice, own))
+        rendered(kind, ["Found:", invoice, {"a": invoice}], asked(alice, own))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_costs_no_query(own, alice, kind, django_assert_num_queries):
     with django_assert_num_queries(0):
-        told(kind, ["a", "b", {"c": 1}], asked(alice, own))
+        rendered(kind, ["a", "b", {"c": 1}], asked(alice, own))
 
 
 def test_row_of_a_prompt_that_its_caller_cannot_read_is_not_found(

@@ -1,4 +1,4 @@
-"""Calls of sessions: JSON at once or rows; cancelled, asked, taken over, wherever they are."""
+"""Calls of sessions: JSON or streamed responses, cancellation, questions, and several workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from django_mcp.storage.stream_reader import StreamEnd
 
 from ..storage import rows
 from ..storage.rows import call, given, together
-from .session_client import Desk, Reading, text
+from .session_client import ClientStream, SessionClient, text
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("short_grace")]
 PUBLIC = {"permission": mcp.PUBLIC}
@@ -151,8 +151,8 @@ def server(server, gate, runs):
 
 
 @pytest.fixture
-def desk(loop, server):
-    return Desk(loop, server)
+def client(loop, server):
+    return SessionClient(loop, server)
 
 
 def progress(message) -> float:
@@ -163,46 +163,46 @@ def progress(message) -> float:
 # At once.
 
 
-def test_what_is_done_at_once_is_answered_by_json(desk):
-    (response,) = desk.at_once(desk.call("add", a=1, b=2))
+def test_fast_call_is_answered_as_json(client):
+    (response,) = client.json_responses(client.call("add", a=1, b=2))
     assert text(response) == "3" and not Stream.objects.exists()
 
 
-def test_a_batch_is_answered_as_one(loop, server):
-    desk = Desk(loop, server, revision="2025-03-26")
+def test_fast_batch_is_answered_as_one(loop, server):
+    client = SessionClient(loop, server, revision="2025-03-26")
     wrong = {"jsonrpc": "2.0", "id": 99, "method": 7}
-    found = desk.at_once(desk.call("add", a=1, b=2), desk.call("add", a=3, b=4), wrong)
+    found = client.json_responses(client.call("add", a=1, b=2), client.call("add", a=3, b=4), wrong)
     by_id = {one["id"]: one for one in found}
     assert text(by_id[1]) == "3" and text(by_id[2]) == "7" and "error" in by_id[99]
 
 
-def test_what_was_refused_before_it_began_says_when_to_try_again(desk, gate):
+def test_call_rejected_before_it_began_contains_retry_after(client, gate):
     with given(CONCURRENT_CALLS=2):
-        waiting = [desk.start(desk.call("wait")) for _ in range(2)]
-        refused = desk.post(desk.call("add", a=1, b=2))
+        waiting = [client.start(client.call("wait")) for _ in range(2)]
+        refused = client.post(client.call("add", a=1, b=2))
         assert refused.is_overloaded and refused.responses[0]["error"]["data"] == {"retryAfter": 1}
-        other = Desk(desk.loop, desk.server)
+        other = SessionClient(client.loop, client.server)
         assert text(other.post(other.call("add", a=1, b=2)).responses[0]) == "3"
     gate.set()
     for one in waiting:
-        desk.loop.until(one.answered.done)
+        client.loop.until(one.answered.done)
 
 
-def test_an_id_is_used_once_at_a_time(desk, gate):
-    first = desk.start(desk.call("wait") | {"id": "x"})
-    (refused,) = desk.post(desk.call("add", a=1, b=2) | {"id": "x"}).responses
+def test_request_id_of_a_running_call_is_rejected(client, gate):
+    first = client.start(client.call("wait") | {"id": "x"})
+    (refused,) = client.post(client.call("add", a=1, b=2) | {"id": "x"}).responses
     assert refused["error"]["code"] == -32600
-    (other,) = desk.post(desk.call("add", a=1, b=2) | {"id": 1}).responses
+    (other,) = client.post(client.call("add", a=1, b=2) | {"id": 1}).responses
     assert text(other) == "3"
     gate.set()
-    desk.loop.until(first.answered.done)
+    client.loop.until(first.answered.done)
 
 
 # Written down.
 
 
-def test_after_the_grace_there_are_rows(desk, gate):
-    reading = desk.streamed(desk.call("wait"))
+def test_call_that_exceeds_the_json_grace_is_stored(client, gate):
+    reading = client.open_stream(client.call("wait"))
     row = Call.objects.get()
     assert (row.state, row.process, row.stream_id) == (RUNNING, leases.lease.hold(), reading.row.pk)
     gate.set()
@@ -212,24 +212,24 @@ def test_after_the_grace_there_are_rows(desk, gate):
     assert (row.state, row.params) == (DONE, {})
 
 
-def test_what_is_said_comes_before_the_answer_and_at_once(desk, gate):
-    reading = desk.streamed(desk.call("say_and_wait", "t"))
+def test_notifications_are_delivered_before_the_response(client, gate):
+    reading = client.open_stream(client.call("say_and_wait", "t"))
     assert [progress(one) for one in reading.until(1)] == [1]
     gate.set()
     *said, response = reading.all()
     assert [progress(one) for one in said] == [1, 2] and text(response) == "said"
 
 
-def test_a_burst_from_a_thread_is_complete_and_in_order(desk):
-    reading = desk.streamed(desk.call("count", "t", to=500))
+def test_many_notifications_of_a_thread_are_complete_and_in_order(client):
+    reading = client.open_stream(client.call("count", "t", to=500))
     *said, response = reading.all()
     assert [progress(one) for one in said] == list(range(1, 501)) and text(response) == "counted"
 
 
-def test_a_batch_ends_with_its_last_answer(loop, server, gate):
-    desk = Desk(loop, server, revision="2025-03-26")
-    reading = desk.streamed(
-        desk.call("add", a=1, b=2), desk.call("wait"), desk.call("count", "t", to=3)
+def test_stream_of_a_batch_ends_with_its_last_response(loop, server, gate):
+    client = SessionClient(loop, server, revision="2025-03-26")
+    reading = client.open_stream(
+        client.call("add", a=1, b=2), client.call("wait"), client.call("count", "t", to=3)
     )
     gate.set()
     found = reading.all()
@@ -238,35 +238,33 @@ def test_a_batch_ends_with_its_last_answer(loop, server, gate):
     assert [progress(one) for one in found if "id" not in one] == [1, 2, 3]
 
 
-def test_a_durable_tool_is_written_down_before_it_runs(desk, runs):
-    (response,) = desk.streamed(desk.call("kept")).all()
+def test_durable_tool_is_stored_before_it_runs(client, runs):
+    (response,) = client.open_stream(client.call("kept")).all()
     assert text(response) == "kept" and runs == ["tools/call"]
 
 
-def test_every_tool_of_a_durable_server_is(desk):
-    desk.server.durable = True
-    assert text(desk.streamed(desk.call("add", a=1, b=2)).all()[0]) == "3"
-    assert desk.post(desk.message("tools/list")).stream is None
+def test_every_tool_of_a_durable_server_is_stored(client):
+    client.server.durable = True
+    assert text(client.open_stream(client.call("add", a=1, b=2)).all()[0]) == "3"
+    assert client.post(client.message("tools/list")).stream is None
 
 
-def test_a_call_outlives_its_connection(desk, gate):
-    reading = desk.streamed(desk.call("wait"))
+def test_call_continues_after_its_connection_closes(client, gate):
+    reading = client.open_stream(client.call("wait"))
     reading.reader.task.cancel()
-    desk.loop.sleep(0.05)
+    client.loop.sleep(0.05)
     gate.set()
-    desk.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().held())
     assert Call.objects.get().state == DONE
-    assert text(desk_messages(desk, reading.row)[-1]) == "waited"
+    assert text(stored_messages(client, reading.row)[-1]) == "waited"
 
 
-def desk_messages(desk, stream):
+def stored_messages(client, stream):
     found = Event.objects.filter(stream=stream).order_by("seq")
     return [json.loads(data) for data in found.values_list("data", flat=True)]
 
 
-def test_a_call_that_others_have_taken_over_before_its_commit_was_known_is_theirs(
-    desk, runs, monkeypatch
-):
+def test_call_that_another_worker_took_over_is_not_run_here(client, runs, monkeypatch):
     insert, tried = PostResponse._insert, []
 
     def inserting(self, *args, again):
@@ -278,21 +276,21 @@ def test_a_call_that_others_have_taken_over_before_its_commit_was_known_is_their
         return stream
 
     monkeypatch.setattr(PostResponse, "_insert", inserting)
-    desk.server.durable = True
-    desk.start(desk.call("look"))
-    desk.loop.until(lambda: tried == [False, True] and not call_manager()._requests)
+    client.server.durable = True
+    client.start(client.call("look"))
+    client.loop.until(lambda: tried == [False, True] and not call_manager()._requests)
     assert not runs and Call.objects.get().process == "taker"
 
 
-def test_who_says_too_much_is_told_by_an_error(desk):
+def test_call_with_too_many_notifications_gets_an_error(client):
     with given(EVENTS=20):
-        reading = desk.streamed(desk.call("count", "t", to=2000))
+        reading = client.open_stream(client.call("count", "t", to=2000))
         *said, response = reading.all()
     assert response["result"]["isError"] and "more messages than" in text(response)
     assert len(said) <= 20 and [progress(one) for one in said] == list(range(1, len(said) + 1))
 
 
-def test_what_is_said_while_rows_are_made_is_not_too_much_for_the_log(desk, monkeypatch):
+def test_notifications_sent_while_the_call_is_stored_are_kept(client, monkeypatch):
     insert = PostResponse._insert
 
     def inserting(self, *args, **options):
@@ -302,32 +300,32 @@ def test_what_is_said_while_rows_are_made_is_not_too_much_for_the_log(desk, monk
 
     monkeypatch.setattr(PostResponse, "_insert", inserting)
     monkeypatch.setattr(event_writer, "MAX_TOTAL_QUEUED_SIZE", 1)
-    *said, response = desk.streamed(desk.call("kept")).all()
+    *said, response = client.open_stream(client.call("kept")).all()
     assert [one["params"] for one in said] == [1, 2, 3] and text(response) == "kept"
 
 
-def test_what_holds_no_json_is_an_error(desk, monkeypatch):
+def test_result_that_is_not_json_is_an_internal_error(client, monkeypatch):
     from django_mcp.calls import runner
 
     monkeypatch.setattr(runner.CallRunner, "_result", lambda self, call, result: {"id": {1}})
-    (response,) = desk.streamed(desk.call("kept")).all()
+    (response,) = client.open_stream(client.call("kept")).all()
     assert response["error"]["code"] == -32603
 
 
 # Letting the connection go.
 
 
-def test_a_released_connection_ends_and_the_call_goes_on(desk, gate):
-    reading = desk.streamed(desk.call("release", "t"))
+def test_released_connection_ends_and_the_call_continues(client, gate):
+    reading = client.open_stream(client.call("release", "t"))
     assert reading.reader.ended() is StreamEnd.RELEASED and progress(reading.messages[0]) == 1
     gate.set()
-    desk.loop.until(lambda: not call_manager().held())
-    assert text(desk_messages(desk, reading.row)[-1]) == "released"
+    client.loop.until(lambda: not call_manager().held())
+    assert text(stored_messages(client, reading.row)[-1]) == "released"
 
 
-def test_an_older_client_would_not_come_back(loop, server, gate):
-    desk = Desk(loop, server, revision="2025-06-18")
-    reading = desk.streamed(desk.call("release", "t"))
+def test_connection_of_a_client_that_cannot_reconnect_is_not_released(loop, server, gate):
+    client = SessionClient(loop, server, revision="2025-06-18")
+    reading = client.open_stream(client.call("release", "t"))
     reading.until(1)
     gate.set()
     assert text(reading.all()[-1]) == "released" and reading.reader.ending is StreamEnd.FINISHED
@@ -336,139 +334,139 @@ def test_an_older_client_would_not_come_back(loop, server, gate):
 # Cancelling.
 
 
-def test_a_cancelled_call_in_memory_is_not_answered(desk, runs, gate):
-    reply = desk.start(desk.call("wait"))
-    desk.loop.until(lambda: runs)
-    desk.cancel(1)
-    assert desk.loop.run(asyncio.wait_for(asyncio.shield(reply.answered), 5)) is False
+def test_cancelled_call_in_memory_is_not_answered(client, runs, gate):
+    reply = client.start(client.call("wait"))
+    client.loop.until(lambda: runs)
+    client.cancel(1)
+    assert client.loop.run(asyncio.wait_for(asyncio.shield(reply.answered), 5)) is False
     assert reply.responses == [] and not Stream.objects.exists()
     assert not Call.objects.exclude(state=DONE, cancelled=True, stream=None).exists()
 
 
-def test_what_was_cancelled_before_it_was_a_row_does_not_come_back(desk, runs, gate):
-    """Its thread goes on, and the grace ends; nobody runs it again, and nothing is answered."""
-    reply = desk.start(desk.call("linger"))
-    desk.loop.until(lambda: runs)
-    desk.cancel(1)
-    desk.loop.until(lambda: reply.stream is not None)
+def test_call_cancelled_before_it_was_stored_is_stored_as_cancelled(client, runs, gate):
+    """Its thread continues after the grace period; the call is not run again or answered."""
+    reply = client.start(client.call("linger"))
+    client.loop.until(lambda: runs)
+    client.cancel(1)
+    client.loop.until(lambda: reply.stream is not None)
     row = Call.objects.get(stream=reply.stream)
     assert (row.state, row.cancelled) == (DONE, True)
     gate.set()
-    desk.loop.until(lambda: not call_manager().held())
-    assert Reading(desk, reply).all() == [] and runs == ["linger"]
+    client.loop.until(lambda: not call_manager().held())
+    assert ClientStream(client, reply).all() == [] and runs == ["linger"]
 
 
-def test_a_cancelled_call_ends_its_stream_without_an_event(desk, gate):
-    reading = desk.streamed(desk.call("wait"))
-    desk.cancel(1)
+def test_cancelled_call_ends_its_stream_without_an_event(client, gate):
+    reading = client.open_stream(client.call("wait"))
+    client.cancel(1)
     assert reading.all() == [] and reading.reader.ending is StreamEnd.FINISHED
     row = Call.objects.get()
     assert (row.state, row.cancelled) == (DONE, True)
     gate.set()
-    desk.loop.sleep(0.05)
+    client.loop.sleep(0.05)
     assert Stream.objects.get().last == 0
 
 
-def test_a_call_that_another_process_cancels_stops_here(desk, gate):
-    reading = desk.streamed(desk.call("wait"))
-    calls.cancel(desk.session, "1")
+def test_call_cancelled_by_another_process_stops(client, gate):
+    reading = client.open_stream(client.call("wait"))
+    calls.cancel(client.session, "1")
     assert reading.all() == []
-    desk.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().held())
 
 
-def test_a_cancel_that_came_before_the_row(desk, runs, gate):
-    reply = desk.start(desk.call("wait"))
-    desk.loop.until(lambda: runs)
-    calls.cancel(desk.session, "1")  # at a process that knows nothing of the call
-    desk.loop.until(reply.answered.done)
+def test_cancellation_before_the_call_is_stored_takes_effect(client, runs, gate):
+    reply = client.start(client.call("wait"))
+    client.loop.until(lambda: runs)
+    calls.cancel(client.session, "1")  # at a process that knows nothing of the call
+    client.loop.until(reply.answered.done)
     assert reply.stream is not None
     row = Stream.objects.get()
     assert row.closed and row.last == 0
-    desk.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().held())
 
 
-def test_one_call_of_a_batch(loop, server, gate):
-    desk = Desk(loop, server, revision="2025-03-26")
-    reading = desk.streamed(desk.call("wait"), desk.call("wait"))
-    desk.cancel(1)
+def test_one_call_of_a_batch_is_cancelled(loop, server, gate):
+    client = SessionClient(loop, server, revision="2025-03-26")
+    reading = client.open_stream(client.call("wait"), client.call("wait"))
+    client.cancel(1)
     gate.set()
     (response,) = reading.all()
     assert response["id"] == 2
 
 
-def test_a_cancel_for_what_is_over_does_nothing(desk):
-    (response,) = desk.streamed(desk.call("kept")).all()
-    desk.cancel(1)
-    desk.cancel("another")
+def test_cancellation_of_a_finished_call_is_ignored(client):
+    (response,) = client.open_stream(client.call("kept")).all()
+    client.cancel(1)
+    client.cancel("another")
     assert text(response) == "kept" and Call.objects.filter(cancelled=True).count() == 1
 
 
 # Asking.
 
 
-def test_a_question_parks_the_call_and_its_answer_goes_on_with_it(desk, runs):
-    reading = desk.streamed(desk.call("ask"))
+def test_question_parks_the_call_and_its_answer_resumes_it(client, runs):
+    reading = client.open_stream(client.call("ask"))
     (asked,) = reading.until(1)
     assert asked["method"] == "elicitation/create"
     row = Call.objects.get()
-    assert (row.state, row.process) == (PARKED, "") and not desk.loop.do(
+    assert (row.state, row.process) == (PARKED, "") and not client.loop.do(
         lambda: call_manager().held()
     )
-    desk.answer(asked, {"action": "accept", "content": {"answer": True}})
+    client.answer(asked, {"action": "accept", "content": {"answer": True}})
     assert text(reading.all()[-1]) == "answer: True" and runs == ["ask", "ask"]
     assert not Ask.objects.exists()
 
 
-def test_several_questions_and_several_rounds(desk):
-    reading = desk.streamed(desk.call("ask_twice", "t"))
+def test_call_resumes_after_all_questions_of_a_round_are_answered(client):
+    reading = client.open_stream(client.call("ask_twice", "t"))
     said, a, b = reading.until(3)
-    desk.answer(b, {"action": "accept", "content": {"answer": "b"}})
-    desk.loop.sleep(0.05)
+    client.answer(b, {"action": "accept", "content": {"answer": "b"}})
+    client.loop.sleep(0.05)
     assert Call.objects.get().state == PARKED
-    desk.answer(a, {"action": "accept", "content": {"answer": "a"}})
+    client.answer(a, {"action": "accept", "content": {"answer": "a"}})
     again, more = reading.until(5)[3:]
-    desk.answer(more, {"action": "accept", "content": {"answer": "c"}})
+    client.answer(more, {"action": "accept", "content": {"answer": "c"}})
     assert text(reading.all()[-1]) == "abc"
     assert [progress(one) for one in (said, again)] == [1, 2]
 
 
-def test_an_answer_that_answers_nothing_is_asked_for_again(desk):
-    reading = desk.streamed(desk.call("ask"))
+def test_invalid_answer_repeats_the_question(client):
+    reading = client.open_stream(client.call("ask"))
     (asked,) = reading.until(1)
-    desk.answer(asked, {"nonsense": 1})
+    client.answer(asked, {"nonsense": 1})
     again = reading.until(2)[1]
     assert again["method"] == "elicitation/create" and again["id"] != asked["id"]
-    desk.answer(again, {"action": "accept", "content": {"answer": False}})
+    client.answer(again, {"action": "accept", "content": {"answer": False}})
     assert text(reading.all()[-1]) == "answer: False"
 
 
-def test_an_error_is_an_answer(desk):
-    reading = desk.streamed(desk.call("ask"))
+def test_error_response_answers_the_question(client):
+    reading = client.open_stream(client.call("ask"))
     (asked,) = reading.until(1)
-    desk.answer(asked, error={"code": -1, "message": "no dialog"})
+    client.answer(asked, error={"code": -1, "message": "no dialog"})
     response = reading.all()[-1]
     assert response["result"]["isError"] and "no dialog" in text(response)
 
 
-def test_answers_that_come_twice_late_or_unasked_are_ignored(desk, runs):
-    reading = desk.streamed(desk.call("ask"))
+def test_duplicate_late_and_unknown_answers_are_ignored(client, runs):
+    reading = client.open_stream(client.call("ask"))
     (asked,) = reading.until(1)
     yes = {"action": "accept", "content": {"answer": True}}
-    desk.answer({"id": "f" * 32}, yes)
-    desk.answer({"id": 7}, yes)
-    other = Desk(desk.loop, desk.server)
+    client.answer({"id": "f" * 32}, yes)
+    client.answer({"id": 7}, yes)
+    other = SessionClient(client.loop, client.server)
     other.answer(asked, yes)
     assert Call.objects.get().state == PARKED
     for _ in range(3):
-        desk.answer(asked, yes)
+        client.answer(asked, yes)
     assert text(reading.all()[-1]) == "answer: True" and len(runs) == 2
-    desk.answer(asked, yes)
+    client.answer(asked, yes)
 
 
 @pytest.mark.slow
-def test_a_question_that_nobody_answers_is_withdrawn(desk):
+def test_unanswered_question_is_cancelled_after_the_timeout(client):
     with given(JSON_GRACE=0.15, QUESTION_TIMEOUT=0.2):
-        reading = desk.streamed(desk.call("ask"))
+        reading = client.open_stream(client.call("ask"))
         found = reading.all()
     asked, withdrawn, response = found
     assert withdrawn["method"] == "notifications/cancelled"
@@ -476,66 +474,66 @@ def test_a_question_that_nobody_answers_is_withdrawn(desk):
     assert response["result"]["isError"] and "in time" in text(response)
 
 
-def test_nothing_is_asked_before_the_client_is_ready(loop, server):
-    desk = Desk(loop, server, initialized=False)
-    reading = desk.streamed(desk.call("ask"))
+def test_question_waits_until_the_client_is_initialized(loop, server):
+    client = SessionClient(loop, server, initialized=False)
+    reading = client.open_stream(client.call("ask"))
     loop.sleep(0.3)
     assert reading.messages == [] and Call.objects.get().state == RUNNING
-    sessions.initialize(desk.session)
+    sessions.initialize(client.session)
     (asked,) = reading.until(1)
-    desk.answer(asked, {"action": "accept", "content": {"answer": True}})
+    client.answer(asked, {"action": "accept", "content": {"answer": True}})
     assert text(reading.all()[-1]) == "answer: True"
 
 
-def test_a_client_that_is_never_ready_is_not_waited_for(loop, server):
-    desk = Desk(loop, server, initialized=False)
+def test_question_to_an_uninitialized_client_times_out(loop, server):
+    client = SessionClient(loop, server, initialized=False)
     with given(JSON_GRACE=0.15, QUESTION_TIMEOUT=0.3):
-        (response,) = desk.streamed(desk.call("ask")).all()
+        (response,) = client.open_stream(client.call("ask")).all()
     assert response["result"]["isError"]
 
 
-def test_a_client_that_cannot_be_asked(loop, server):
-    desk = Desk(loop, server, capabilities={})
-    (response,) = desk.at_once(desk.call("ask"))
+def test_question_to_a_client_without_the_capability_is_an_error(loop, server):
+    client = SessionClient(loop, server, capabilities={})
+    (response,) = client.json_responses(client.call("ask"))
     assert response["result"]["isError"] and "elicitation" in text(response)
 
 
-def test_a_cancelled_question(desk):
-    reading = desk.streamed(desk.call("ask"))
+def test_cancelled_call_cancels_its_question(client):
+    reading = client.open_stream(client.call("ask"))
     (asked,) = reading.until(1)
-    desk.cancel(1)
+    client.cancel(1)
     withdrawn = reading.all()[-1]
     assert withdrawn["method"] == "notifications/cancelled"
     assert withdrawn["params"]["requestId"] == asked["id"]
-    desk.answer(asked, {"action": "accept", "content": {"answer": True}})
+    client.answer(asked, {"action": "accept", "content": {"answer": True}})
     assert Call.objects.get().cancelled and Stream.objects.get().last == 2
 
 
-def test_a_step_happens_once_however_often_the_call_runs(desk, runs):
-    reading = desk.streamed(desk.call("once_and_ask"))
+def test_step_happens_once_in_several_runs(client, runs):
+    reading = client.open_stream(client.call("once_and_ask"))
     (asked,) = reading.until(1)
     assert Step.objects.get().call == f"c{Call.objects.get().pk}"
-    desk.answer(asked, {"action": "accept", "content": {"answer": True}})
+    client.answer(asked, {"action": "accept", "content": {"answer": True}})
     assert text(reading.all()[-1]) == "1 True" and runs == ["step"]
-    desk.loop.until(lambda: not call_manager()._tasks)
+    client.loop.until(lambda: not call_manager()._tasks)
     assert not Step.objects.exists()
 
 
-def test_who_may_not_sign_in_by_the_time_of_the_answer_gets_none(loop, server, alice):
+def test_call_of_a_user_deactivated_before_the_answer_is_cancelled(loop, server, alice):
     @server.tool
     def private(request) -> str:
         """For users."""
         return f"{request.user} {request.elicit('?', bool)}"
 
-    desk = Desk(loop, server, alice)
+    client = SessionClient(loop, server, alice)
     yes = {"action": "accept", "content": {"answer": True}}
-    reading = desk.streamed(desk.call("private"))
-    desk.answer(reading.until(1)[0], yes)
+    reading = client.open_stream(client.call("private"))
+    client.answer(reading.until(1)[0], yes)
     assert text(reading.all()[-1]) == "alice True"
-    reading = desk.streamed(desk.call("private"))
+    reading = client.open_stream(client.call("private"))
     alice.is_active = False
     alice.save()
-    desk.answer(asked := reading.until(1)[0], yes)
+    client.answer(asked := reading.until(1)[0], yes)
     assert reading.all() == [asked]  # and nothing more is said
     assert Call.objects.latest("pk").cancelled
 
@@ -543,96 +541,96 @@ def test_who_may_not_sign_in_by_the_time_of_the_answer_gets_none(loop, server, a
 # Taking over.
 
 
-def test_who_was_taken_for_dead_has_no_outcome(desk, gate):
-    reading = desk.streamed(desk.call("wait"))
+def test_worker_that_lost_its_call_stores_no_response(client, gate):
+    reading = client.open_stream(client.call("wait"))
     processes.begin("another")
     Call.objects.update(fence=5, process="another")
     gate.set()
-    desk.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().held())
     row = Call.objects.get()
     assert (row.state, row.fence) == (RUNNING, 5) and reading.messages == []
 
 
-def test_who_was_taken_for_dead_forgets_no_steps(desk, runs, gate):
-    """Whoever has the call now may run it again."""
-    found = desk.streamed(desk.call("once_and_wait"))
-    desk.loop.until(lambda: runs)
+def test_worker_that_lost_its_call_deletes_no_steps(client, runs, gate):
+    """The new owner of the call may run it again."""
+    found = client.open_stream(client.call("once_and_wait"))
+    client.loop.until(lambda: runs)
     processes.begin("another")
     Call.objects.update(fence=5, process="another")
     gate.set()
-    desk.loop.until(lambda: not (call_manager().held() or call_manager()._tasks))
+    client.loop.until(lambda: not (call_manager().held() or call_manager()._tasks))
     assert found.messages == [] and Step.objects.get().value == 1
 
 
-def test_a_session_that_ends_stops_its_calls(desk, gate):
-    reading = desk.streamed(desk.call("wait"))
-    desk.loop.run(_end(desk.fresh()))
+def test_ended_session_stops_its_calls(client, gate):
+    reading = client.open_stream(client.call("wait"))
+    client.loop.run(_end(client.load_session()))
     assert reading.reader.ended() in (StreamEnd.GONE, StreamEnd.FINISHED)
-    assert not Session.objects.exists() and not desk.loop.do(lambda: call_manager().held())
+    assert not Session.objects.exists() and not client.loop.do(lambda: call_manager().held())
 
 
 async def _end(session) -> None:
     await call_manager().end(session)
 
 
-def test_a_session_that_ends_elsewhere_stops_its_calls_too(desk, gate):
-    reading = desk.streamed(desk.call("wait"))
-    sessions.end(desk.session)
+def test_session_ended_by_another_process_stops_its_calls(client, gate):
+    reading = client.open_stream(client.call("wait"))
+    sessions.end(client.session)
     assert reading.reader.ended() is StreamEnd.GONE
-    desk.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().held())
 
 
-def test_a_session_that_ended_before_the_rows(desk, runs, gate):
-    reply = desk.start(desk.call("wait"))
-    desk.loop.until(lambda: runs)
-    sessions.end(desk.session)
-    desk.loop.until(reply.answered.done)
+def test_call_of_an_ended_session_is_not_stored(client, runs, gate):
+    reply = client.start(client.call("wait"))
+    client.loop.until(lambda: runs)
+    sessions.end(client.session)
+    client.loop.until(reply.answered.done)
     assert reply.is_gone and reply.stream is None
 
 
-def test_a_session_with_too_many_streams_still_answers(desk, gate, monkeypatch):
+def test_session_with_too_many_streams_answers_as_json(client, gate, monkeypatch):
     monkeypatch.setattr(streams, "MAX_STREAMS_PER_SESSION", 0)
-    reply = desk.start(desk.call("say_and_wait", "t"))
-    desk.loop.sleep(0.3)
+    reply = client.start(client.call("say_and_wait", "t"))
+    client.loop.sleep(0.3)
     gate.set()
-    desk.loop.until(reply.answered.done)
+    client.loop.until(reply.answered.done)
     assert reply.stream is None and text(reply.responses[0]) == "said"
-    (response,) = desk.post(desk.call("ask")).responses
+    (response,) = client.post(client.call("ask")).responses
     assert response["result"]["isError"] and "Too many requests" in text(response)
-    assert desk.post(desk.call("kept")).is_overloaded
+    assert client.post(client.call("kept")).is_overloaded
 
 
 # The end.
 
 
-def test_nothing_is_left_when_all_is_done(desk, gate):
+def test_no_state_is_left_when_all_calls_are_done(client, gate):
     gate.set()
-    desk.streamed(desk.call("kept")).all()
-    desk.post(desk.call("add", a=1, b=2))
+    client.open_stream(client.call("kept")).all()
+    client.post(client.call("add", a=1, b=2))
 
     def idle():
         working = call_manager()
         return not (working._requests or working._rows or working._claimed or working._tasks)
 
-    desk.loop.until(idle)
-    task = desk.loop.do(lambda: poller.poller()._task)
+    client.loop.until(idle)
+    task = client.loop.do(lambda: poller.poller()._task)
     assert task is None or task.done()
 
 
-def test_a_call_that_is_no_longer_mine_does_no_step(desk, runs, gate):
-    reading = desk.streamed(desk.call("wait_and_step", "t"))
-    desk.loop.until(lambda: runs)
+def test_worker_that_lost_its_call_runs_no_step(client, runs, gate):
+    reading = client.open_stream(client.call("wait_and_step", "t"))
+    client.loop.until(lambda: runs)
     Call.objects.filter(stream=reading.row).update(fence=7, process="another's")
     gate.set()
-    desk.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().held())
     assert not Step.objects.exists() and (runs == ["begun"] or beside(True))
 
 
-def test_what_does_not_fit_after_a_question_is_no_success(desk):
+def test_notifications_over_the_limit_after_a_question_are_an_error(client):
     with given(EVENTS=10):
-        reading = desk.streamed(desk.call("say_and_ask", "t", count=6))
+        reading = client.open_stream(client.call("say_and_ask", "t", count=6))
         *said, asked = reading.until(7)
-        desk.answer(asked, {"action": "accept", "content": {"answer": True}})
+        client.answer(asked, {"action": "accept", "content": {"answer": True}})
         *said, response = reading.all()
     assert "more messages than its client" in json.dumps(response)
     assert "error" in response or response["result"]["isError"]
@@ -649,12 +647,12 @@ def at_another_worker(session, message, **changes):
 
 
 @pytest.mark.parametrize("state", [RUNNING, PARKED, DONE])
-def test_durable_request_whose_id_another_worker_has_or_had_is_refused(desk, runs, gate, state):
+def test_durable_request_with_an_id_known_to_another_worker_is_rejected(client, runs, gate, state):
     processes.begin("another")
-    message = desk.call("wait")
-    at_another_worker(desk.fresh(), message, state=state)
-    desk.server.durable = True
-    reply = desk.post(message)
+    message = client.call("wait")
+    at_another_worker(client.load_session(), message, state=state)
+    client.server.durable = True
+    reply = client.post(message)
     (response,) = reply.responses
     assert response["error"]["message"] == (
         "A request with this id was received before in this session. Use another id."
@@ -663,36 +661,34 @@ def test_durable_request_whose_id_another_worker_has_or_had_is_refused(desk, run
     assert Session.objects.get().streams == 1
 
 
-def test_durable_request_that_is_sent_again_after_its_response_does_not_run_again(desk, runs):
-    message = desk.call("kept")
-    assert text(desk.streamed(message).all()[-1]) == "kept"
-    (response,) = desk.post(message).responses
+def test_durable_request_sent_again_after_its_response_does_not_run_again(client, runs):
+    message = client.call("kept")
+    assert text(client.open_stream(message).all()[-1]) == "kept"
+    (response,) = client.post(message).responses
     assert response["error"]["code"] == -32600 and runs == ["tools/call"]
 
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="MariaDB limits a statement")
-def test_durable_request_that_the_database_does_not_take_is_refused(desk, runs, monkeypatch):
+def test_durable_request_too_large_for_the_database_is_rejected(client, runs, monkeypatch):
     monkeypatch.setitem(event_log._packets, "default", 2_000)
-    (response,) = desk.post(desk.call("kept", note="x" * 1_000)).responses
+    (response,) = client.post(client.call("kept", note="x" * 1_000)).responses
     assert response["error"]["code"] == -32600 and "Send less." in response["error"]["message"]
     assert runs == [] and Call.objects.count() == 0
 
 
-def test_other_requests_of_a_batch_are_answered_beside_one_that_is_refused(
-    loop, server, gate, runs
-):
+def test_other_requests_of_a_batch_with_a_rejected_one_are_answered(loop, server, gate, runs):
     gate.set()
-    desk = Desk(loop, server, revision="2025-03-26")
+    client = SessionClient(loop, server, revision="2025-03-26")
     processes.begin("another")
-    twin, other = desk.call("wait"), desk.call("add", a=1, b=2)
-    at_another_worker(desk.fresh(), twin)
+    twin, other = client.call("wait"), client.call("add", a=1, b=2)
+    at_another_worker(client.load_session(), twin)
     server.durable = True
-    found = {one["id"]: one for one in desk.streamed(twin, other).all()}
+    found = {one["id"]: one for one in client.open_stream(twin, other).all()}
     assert found[twin["id"]]["error"]["code"] == -32600
     assert text(found[other["id"]]) == "3" and runs == []
 
 
-def test_two_workers_that_get_one_durable_request_at_once_run_it_once(shared_db):
+def test_durable_request_received_by_two_workers_runs_once(shared_db):
     """The lock of the session orders them."""
     made = rows.session()
 

@@ -1,4 +1,4 @@
-"""Questions over one pipe: an id nobody can guess, a deadline, one answer."""
+"""Questions over a pipe: unguessable ids, deadlines, and one answer each."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def turns(number: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def test_several_are_asked_at_once_and_answered_in_any_order():
+async def test_questions_are_asked_together_and_answered_in_any_order():
     pipe = Pipe()
     task = pipe.ask(mcp.Elicit("Sure?"), mcp.Roots())
     await turns()
@@ -57,7 +57,7 @@ async def test_several_are_asked_at_once_and_answered_in_any_order():
     assert len(pipe.sent) == 2  # nothing is withdrawn
 
 
-async def test_nothing_is_asked_before_the_client_is_ready():
+async def test_question_waits_until_the_client_is_initialized():
     pipe = Pipe(ready=False)
     task = pipe.ask(mcp.Roots())
     await turns()
@@ -69,7 +69,7 @@ async def test_nothing_is_asked_before_the_client_is_ready():
     assert await task
 
 
-async def test_a_client_that_is_never_ready_is_not_awaited_for_ever(settings):
+async def test_question_to_an_uninitialized_client_times_out(settings):
     settings.DJANGO_MCP = {"QUESTION_TIMEOUT": 0.01}
     pipe = Pipe(ready=False)
     assert await pipe.ask(mcp.Roots()) == {"digest 0": {"timeout": 0.01}}
@@ -77,7 +77,7 @@ async def test_a_client_that_is_never_ready_is_not_awaited_for_ever(settings):
 
 
 @pytest.mark.parametrize("own", [None, 0.01])
-async def test_a_question_has_a_deadline(settings, own):
+async def test_unanswered_question_is_cancelled_after_the_timeout(settings, own):
     settings.DJANGO_MCP = {"QUESTION_TIMEOUT": 0.01 if own is None else 100}
     pipe = Pipe()
     assert await pipe.ask(mcp.Roots(timeout=own)) == {"digest 0": {"timeout": 0.01}}
@@ -87,7 +87,7 @@ async def test_a_question_has_a_deadline(settings, own):
     pipe.answer(0, {"roots": []})  # too late
 
 
-async def test_where_nothing_can_be_withdrawn_nothing_is(caplog):
+async def test_question_is_not_cancelled_if_the_revision_cannot(caplog):
     pipe = Pipe()
     silent = replace(REVISION, sends=frozenset())
     assert await pipe.ask(mcp.Roots(timeout=0.01), revision=silent)
@@ -98,7 +98,7 @@ async def test_where_nothing_can_be_withdrawn_nothing_is(caplog):
     "answer",
     [{}, {"roots": None}, {"roots": [1]}, {"action": "accept"}, {"roots": [{"name": "x"}]}],
 )
-async def test_what_does_not_answer_is_left_out(answer):
+async def test_invalid_answer_is_omitted(answer):
     pipe = Pipe()
     task = pipe.ask(mcp.Roots())
     await turns()
@@ -106,7 +106,7 @@ async def test_what_does_not_answer_is_left_out(answer):
     assert await task == {}
 
 
-async def test_an_error_is_an_answer():
+async def test_error_response_answers_without_its_data():
     pipe = Pipe()
     task = pipe.ask(mcp.Roots())
     await turns()
@@ -114,7 +114,7 @@ async def test_an_error_is_an_answer():
     assert await task == {"digest 0": {"error": {"code": -1, "message": "No."}}}
 
 
-async def test_one_answer_counts(caplog):
+async def test_only_the_first_answer_counts(caplog):
     caplog.set_level(logging.DEBUG, "django_mcp")
     pipe = Pipe()
     task = pipe.ask(mcp.Roots())
@@ -128,7 +128,7 @@ async def test_one_answer_counts(caplog):
     assert caplog.text.count("Ignored a response") == 5
 
 
-async def test_a_call_that_is_cancelled_withdraws_all_it_asked():
+async def test_cancelled_call_cancels_its_open_questions():
     pipe = Pipe()
     task = pipe.ask(mcp.Roots(), mcp.Sample("A word."))
     await turns()
@@ -141,14 +141,14 @@ async def test_a_call_that_is_cancelled_withdraws_all_it_asked():
     assert withdrawn == [pipe.sent[1]["id"]]  # the other was answered
 
 
-async def test_what_a_revision_cannot_ask_is_not_begun():
+async def test_question_that_the_revision_lacks_is_unsupported():
     pipe = Pipe()
     with pytest.raises(Unsupported, match="elicitation"):
         await pipe.ask(mcp.Roots(), mcp.Elicit("Sure?"), revision=REVISIONS["2025-03-26"])
     assert pipe.sent == []
 
 
-async def test_a_page_has_the_id_of_its_question_and_its_end_is_known():
+async def test_url_elicitation_has_an_id_whose_completion_is_expected():
     pipe = Pipe()
     task = pipe.ask(mcp.Elicit("Sign in.", url="https://shop.example/{elicitation_id}"))
     await turns()
@@ -159,7 +159,7 @@ async def test_a_page_has_the_id_of_its_question_and_its_end_is_known():
     assert await task
 
 
-def test_the_pages_whose_end_is_told_are_bounded():
+def test_number_of_expected_elicitations_is_limited():
     async def expecting() -> list[str]:
         pipe = Pipe()
         for number in range(MAX_ELICITATIONS + 5):
@@ -170,7 +170,7 @@ def test_the_pages_whose_end_is_told_are_bounded():
     assert kept[0] == "5" and len(kept) == MAX_ELICITATIONS
 
 
-async def test_who_is_there_answers_a_ping(handshake):
+async def test_connected_client_answers_a_ping(handshake):
     pipe = Pipe()
     task = asyncio.ensure_future(pipe.questions.ping(REVISIONS[handshake], 5))
     await turns()
@@ -179,7 +179,7 @@ async def test_who_is_there_answers_a_ping(handshake):
     assert await task is True
 
 
-async def test_who_is_not_there_does_not(caplog):
+async def test_ping_without_an_answer_times_out(caplog):
     pipe = Pipe()
     assert await pipe.questions.ping(REVISION, 0.01) is False
     assert "did not answer a ping" in caplog.text
@@ -187,7 +187,7 @@ async def test_who_is_not_there_does_not(caplog):
     assert pipe.questions._open == {}
 
 
-async def test_where_there_are_no_pings_everybody_is_there():
+async def test_revision_without_pings_counts_as_connected():
     pipe = Pipe()
     assert await pipe.questions.ping(REVISIONS["2026-07-28"], 0.01) is True
     assert pipe.sent == []
@@ -227,7 +227,7 @@ def elicited(result):
     ],
 )
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", "2026-07-28"])
-def test_what_the_answers_mean(connect, curious, revision, answer, words):
+def test_answer_actions_give_the_expected_values(connect, curious, revision, answer, words):
     client = connect(server=curious, revision=revision, answers=elicited(answer))
     assert client.text("ask") == words
     expected = words if answer["action"] == "accept" else "False"
@@ -235,7 +235,7 @@ def test_what_the_answers_mean(connect, curious, revision, answer, words):
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
-def test_errors_and_deadlines_reach_the_tool(connect, curious, revision, settings):
+def test_error_responses_and_timeouts_reach_the_tool(connect, curious, revision, settings):
     settings.DJANGO_MCP = {"QUESTION_TIMEOUT": 0.01}
     error = {"code": -32603, "message": "The user left."}
     client = connect(server=curious, revision=revision, answers=elicited(error))
@@ -244,7 +244,7 @@ def test_errors_and_deadlines_reach_the_tool(connect, curious, revision, setting
     assert client.text("ask") == "timed out"
 
 
-def test_answers_know_where_an_earlier_run_has_been():
+def test_answers_know_whether_the_run_replays_an_earlier_one():
     answers = KnownAnswers(known={"a": {}}, remembered={"b": 1})
     assert answers.replaying
     answers.used.add("a")

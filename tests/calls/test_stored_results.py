@@ -1,4 +1,4 @@
-"""The outcome in the tool's transaction: with real threads, and what goes wrong in between."""
+"""The response is stored in the tool's transaction, or not at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django_mcp.storage import calls, event_log, leases
 from tests.shop.models import Company
 
 from ..storage.rows import elsewhere, given
-from .session_client import Desk, text
+from .session_client import SessionClient, text
 
 pytestmark = pytest.mark.usefixtures("real_threads", "short_grace")
 PUBLIC = {"permission": mcp.PUBLIC}
@@ -104,25 +104,25 @@ def server(server, within):
 
 
 @pytest.fixture
-def desk(loop, server):
-    return Desk(loop, server)
+def client(loop, server):
+    return SessionClient(loop, server)
 
 
 def written() -> list[str]:
     return list(Company.objects.order_by("name").values_list("name", flat=True))
 
 
-def idle(desk):
-    desk.loop.until(lambda: not (call_manager()._requests or call_manager()._tasks))
+def idle(client):
+    client.loop.until(lambda: not (call_manager()._requests or call_manager()._tasks))
 
 
 # Together.
 
 
 @beside
-def test_what_was_written_and_the_response_are_one_transaction(desk):
-    (response,) = desk.streamed(desk.call("kept")).all()
-    idle(desk)
+def test_response_is_stored_in_the_transaction_of_the_tool(client):
+    (response,) = client.open_stream(client.call("kept")).all()
+    idle(client)
     assert text(response) == "written" and written() == ["Acme"]
     row = Call.objects.get()
     assert (row.atomic, row.state, row.params) == (True, DONE, {})
@@ -138,46 +138,46 @@ def _transaction_of(model) -> str:
 
 
 @beside
-def test_what_is_answered_by_json_writes_nothing(desk, after):
-    working = desk.loop.do(call_manager)
+def test_call_answered_as_json_stores_nothing(client, after):
+    working = client.loop.do(call_manager)
 
     def grace_is_over():
-        """It is decided all the same."""
+        """Store late calls now, although the response was already decided."""
         (kept,) = working.running()
         kept.reply.loop.call_soon_threadsafe(lambda: [kept.reply._store_late_calls(), looked.set()])
         assert looked.wait(10)
 
     looked = threading.Event()
     after.append(grace_is_over)
-    (response,) = desk.at_once(desk.call("plain"))
+    (response,) = client.json_responses(client.call("plain"))
     assert text(response) == "written" and not Call.objects.exists()
-    idle(desk)
+    idle(client)
 
 
-def test_what_was_said_comes_before_the_response(desk):
-    *said, response = desk.streamed(desk.call("speak", "t", to=300)).all()
+def test_notifications_are_stored_before_the_response(client):
+    *said, response = client.open_stream(client.call("speak", "t", to=300)).all()
     assert [one["params"]["progress"] for one in said] == list(range(1, 301))
     assert text(response) == "written" and written() == ["Acme"]
 
 
-def test_a_call_that_acts_after_its_question_acts_once(desk):
-    reading = desk.streamed(desk.call("ask"))
+def test_call_acts_once_after_a_repeated_answer(client):
+    reading = client.open_stream(client.call("ask"))
     (asked,) = reading.until(1)
     for _ in range(2):
-        desk.answer(asked, {"action": "accept", "content": {"answer": "Bolts"}})
+        client.answer(asked, {"action": "accept", "content": {"answer": "Bolts"}})
     assert text(reading.all()[-1]) == "written" and written() == ["Bolts"]
 
 
-def test_steps_are_forgotten_with_the_outcome(desk):
-    (response,) = desk.streamed(desk.call("step")).all()
+def test_steps_are_deleted_with_the_response(client):
+    (response,) = client.open_stream(client.call("step")).all()
     assert text(response) == "written" and written() == ["Acme", "in a step"]
-    idle(desk)
+    idle(client)
     assert not Step.objects.exists()
 
 
 @beside
-def test_a_slow_ending_of_one_call_of_a_batch(loop, server, after):
-    """It is decided without a row, and then another call of its batch needs rows."""
+def test_batch_stores_only_the_call_that_still_runs(loop, server, after):
+    """One call finishes without being stored, then another one of its batch is stored."""
     decided, asking = threading.Event(), threading.Event()
 
     @server.tool(**PUBLIC)
@@ -196,46 +196,46 @@ def test_a_slow_ending_of_one_call_of_a_batch(loop, server, after):
         time.sleep(0.2)
 
     after.append(ending)
-    desk = Desk(loop, server, revision="2025-03-26")
+    client = SessionClient(loop, server, revision="2025-03-26")
     with given(JSON_GRACE=60):
-        reading = desk.streamed(desk.call("plain"), desk.call("say", "t"))
+        reading = client.open_stream(client.call("plain"), client.call("say", "t"))
     answers = {one["id"]: text(one) for one in reading.all() if "id" in one}
     assert answers == {1: "written", 2: "said"}
     assert Call.objects.count() == 1
-    idle(desk)
+    idle(client)
 
 
 # Cancelled, or taken over.
 
 
 @beside
-def test_before_the_commit_the_cancel_wins(desk, within):
-    within.append(lambda: elsewhere(calls.cancel, desk.session, "1"))
-    assert desk.streamed(desk.call("kept")).all() == []
-    idle(desk)
+def test_cancellation_before_the_commit_rolls_back(client, within):
+    within.append(lambda: elsewhere(calls.cancel, client.session, "1"))
+    assert client.open_stream(client.call("kept")).all() == []
+    idle(client)
     assert written() == [] and Call.objects.get().cancelled
 
 
 @beside
-def test_after_the_commit_the_answer_does(desk, within):
+def test_cancellation_after_the_commit_is_too_late(client, within):
     late = []
 
     def cancel():
-        late.append(elsewhere(calls.cancel, desk.session, "1"))
+        late.append(elsewhere(calls.cancel, client.session, "1"))
 
     within.append(lambda: transaction.on_commit(cancel))
-    (response,) = desk.streamed(desk.call("kept")).all()
-    idle(desk)
+    (response,) = client.open_stream(client.call("kept")).all()
+    idle(client)
     assert late == [None] and text(response) == "written" and written() == ["Acme"]
 
 
 @beside
-def test_a_cancel_in_between_waits_for_the_commit(desk, monkeypatch):
+def test_cancellation_during_the_commit_waits_for_it(client, monkeypatch):
     late, threads = [], []
 
     def cancel():
         try:
-            late.append(calls.cancel(desk.session, "1"))
+            late.append(calls.cancel(client.session, "1"))
         finally:
             connections.close_all()
 
@@ -249,15 +249,15 @@ def test_a_cancel_in_between_waits_for_the_commit(desk, monkeypatch):
             assert not late
 
     monkeypatch.setattr(execution, "around", [manager])
-    (response,) = desk.streamed(desk.call("kept")).all()
+    (response,) = client.open_stream(client.call("kept")).all()
     threads[0].join()
     assert late == [None] and text(response) == "written" and written() == ["Acme"]
-    idle(desk)
+    idle(client)
 
 
 @beside
-def test_a_cancel_here_after_the_decision_stops_no_hook(desk, within):
-    """The tool's hooks run to their end, queries and all."""
+def test_cancellation_after_the_decision_does_not_stop_on_commit_hooks(client, within):
+    """The hooks of the tool run to their end, including their queries."""
     done, begun = [], threading.Event()
 
     def hook():
@@ -266,11 +266,11 @@ def test_a_cancel_here_after_the_decision_stops_no_hook(desk, within):
         done.append(Company.objects.count())
 
     within.append(lambda: transaction.on_commit(hook))
-    reading = desk.streamed(desk.call("kept"))
-    desk.loop.until(begun.is_set)
-    desk.cancel(1)
+    reading = client.open_stream(client.call("kept"))
+    client.loop.until(begun.is_set)
+    client.cancel(1)
     assert text(reading.all()[-1]) == "written"
-    idle(desk)
+    idle(client)
     assert done == [1]
 
 
@@ -280,30 +280,30 @@ def _take():
 
 
 @beside
-def test_who_was_taken_for_dead_is_rolled_back(desk, within):
+def test_call_of_a_worker_that_lost_it_is_rolled_back(client, within):
     within.append(lambda: elsewhere(_take))
-    reading = desk.streamed(desk.call("kept"))
-    idle(desk)
+    reading = client.open_stream(client.call("kept"))
+    idle(client)
     assert written() == [] and reading.messages == [] and Call.objects.get().fence == 5
 
 
 @beside
-def test_a_step_of_who_was_taken_for_dead_is_rolled_back(desk, within):
+def test_step_of_a_worker_that_lost_its_call_is_rolled_back(client, within):
     within.append(lambda: elsewhere(_take))
-    desk.streamed(desk.call("step"))
-    idle(desk)
+    client.open_stream(client.call("step"))
+    idle(client)
     assert written() == [] and not Step.objects.exists()
 
 
 # What breaks.
 
 
-def test_a_tool_that_fails_after_it_wrote_is_told_so(desk, within):
+def test_failed_tool_is_rolled_back_and_answered(client, within):
     def fail():
         raise mcp.ToolError("No.")
 
     within.append(fail)
-    (response,) = desk.streamed(desk.call("kept")).all()
+    (response,) = client.open_stream(client.call("kept")).all()
     assert text(response) == "No." and written() == []
 
 
@@ -328,19 +328,19 @@ def _commit_breaks(monkeypatch, *, before: bool):
 
 
 @beside
-def test_a_commit_of_unknown_outcome_that_came_through(desk, monkeypatch):
+def test_commit_with_a_lost_reply_that_succeeded_is_answered_once(client, monkeypatch):
     _commit_breaks(monkeypatch, before=False)
-    (response,) = desk.streamed(desk.call("kept")).all()
-    idle(desk)
+    (response,) = client.open_stream(client.call("kept")).all()
+    idle(client)
     assert text(response) == "written" and written() == ["Acme"]
     assert Event.objects.filter(final=True).count() == 1
 
 
 @beside
-def test_a_commit_of_unknown_outcome_that_did_not(desk, monkeypatch):
+def test_commit_with_a_lost_reply_that_failed_is_an_error(client, monkeypatch):
     _commit_breaks(monkeypatch, before=True)
-    (response,) = desk.streamed(desk.call("kept")).all()
-    idle(desk)
+    (response,) = client.open_stream(client.call("kept")).all()
+    idle(client)
     assert response["result"]["isError"] and written() == []
     assert Event.objects.filter(final=True).count() == 1
 
@@ -367,32 +367,32 @@ def holding(session, seconds, then=lambda mine: None):
 
 
 @beside
-def test_what_cannot_be_written_down_in_time_is_undone(desk, monkeypatch):
-    """Another holds the session's row, so that nothing can be opened."""
+def test_call_that_cannot_be_stored_in_time_is_rolled_back(client, monkeypatch):
+    """Another transaction locks the session, so that no stream can be opened."""
     monkeypatch.setattr(session_output, "WRITE_TIMEOUT_SECONDS", 0.3)
-    with holding(desk.session, 0.8):
-        desk.post(desk.call("speak", "t", to=1))
-    idle(desk)
+    with holding(client.session, 0.8):
+        client.post(client.call("speak", "t", to=1))
+    idle(client)
     said, final = Event.objects.order_by("seq")
     assert session_output.UNWRITTEN in final.data and written() == []
 
 
 @beside
-def test_a_session_that_ends_before_the_rows_undoes_what_was_done(desk):
-    """It is deleted while the first row of the call waits for it."""
-    with holding(desk.session, 0.3, lambda mine: mine.delete()):
-        reply = desk.post(desk.call("speak", "t", to=1))
-    idle(desk)
+def test_session_that_ends_before_the_call_is_stored_rolls_it_back(client):
+    """The session is deleted while the insert of the call waits for its lock."""
+    with holding(client.session, 0.3, lambda mine: mine.delete()):
+        reply = client.post(client.call("speak", "t", to=1))
+    idle(client)
     assert reply.is_gone and written() == []
 
 
 @beside
-def test_a_step_and_its_value_are_one_transaction(desk, within):
-    """The connection breaks in the midst of the step: nothing is left of it."""
+def test_step_and_its_result_are_one_transaction(client, within):
+    """The connection breaks during the step, and nothing of it is stored."""
     within.append(_cut)
-    (response,) = desk.streamed(desk.call("step")).all()
+    (response,) = client.open_stream(client.call("step")).all()
     assert response["result"]["isError"]
-    idle(desk)
+    idle(client)
     assert written() == [] and not Step.objects.exists()
 
 
@@ -411,19 +411,19 @@ def _cut():
     elsewhere(kill)
 
 
-def test_a_tool_may_roll_back_what_it_wrote(desk, within):
+def test_tool_may_roll_back_its_own_writes(client, within):
     within.append(lambda: transaction.set_rollback(True))
-    (response,) = desk.streamed(desk.call("kept")).all()
-    idle(desk)
+    (response,) = client.open_stream(client.call("kept")).all()
+    idle(client)
     assert text(response) == "written" and written() == []
 
 
 @pytest.mark.parametrize("tool", ["kept", "plain"])
-def test_what_is_let_go_at_the_end_is_fetched(desk, server, tool, within):
+def test_response_of_a_released_call_is_stored(client, server, tool, within):
     within.append(lambda: manager_of[0].running()[0].active.release())
-    manager_of = [desk.loop.do(call_manager)]
-    reading = desk.streamed(desk.call(tool))
-    idle(desk)
+    manager_of = [client.loop.do(call_manager)]
+    reading = client.open_stream(client.call(tool))
+    idle(client)
     final = Event.objects.get()
     assert "written" in final.data and written() == ["Acme"] and reading.row.pk == final.stream_id
 
@@ -431,10 +431,10 @@ def test_what_is_let_go_at_the_end_is_fetched(desk, server, tool, within):
 # Where it cannot be.
 
 
-def test_elsewhere_the_outcome_follows(desk):
-    """In a test's transaction, and on SQLite."""
+def test_response_is_stored_after_the_transaction_on_sqlite(client):
+    """The same holds in the transaction of a test."""
     if connection.vendor == "sqlite":
-        (response,) = desk.streamed(desk.call("kept")).all()
+        (response,) = client.open_stream(client.call("kept")).all()
         assert text(response) == "written" and not Call.objects.get().atomic
     assert not execution.may_hold(False) and not execution.may_hold("another")
 
@@ -444,11 +444,9 @@ def test_elsewhere_the_outcome_follows(desk):
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="of MariaDB alone")
 @pytest.mark.parametrize("tool", ["sized", "asized"])
-def test_answer_that_the_database_does_not_take_is_an_error_that_asks_for_less(
-    desk, server, monkeypatch, tool
-):
+def test_response_too_large_for_the_database_is_an_error(client, server, monkeypatch, tool):
     monkeypatch.setitem(event_log._packets, "default", 30_000)
     server.durable = True
-    (response,) = desk.streamed(desk.call(tool)).all()
+    (response,) = client.open_stream(client.call(tool)).all()
     assert response["result"]["isError"] and "Ask for less at once." in text(response)
     assert written() == [] and Call.objects.get().state == DONE

@@ -1,4 +1,4 @@
-"""Rights that are taken back: found for all at once, in one query, and nobody else's."""
+"""Revoked tokens are found for all open connections by one query."""
 
 from __future__ import annotations
 
@@ -28,44 +28,44 @@ def owners(alice, bob):
     return {name: key_of(secret) for name, (_, secret) in made.items()}
 
 
-def test_what_was_revoked_is_found(owners):
+def test_revoked_token_is_found(owners):
     assert revoked(owners.values()) == set()
     revoke(Token.objects.filter(name="a"))
     assert revoked(owners.values()) == {owners["a"]}
     assert revoked([]) == set()
 
 
-def test_whose_user_may_not_sign_in_is_found(owners, alice):
+def test_tokens_of_an_inactive_user_are_found(owners, alice):
     User.objects.filter(pk=alice.pk).update(is_active=False)
     assert revoked(owners.values()) == {owners["a"], owners["aa"]}
 
 
-def test_what_was_deleted_is_found(owners, alice, bob):
+def test_deleted_tokens_and_tokens_of_deleted_users_are_found(owners, alice, bob):
     Token.objects.filter(name="a").delete()
     bob.delete()
     assert revoked(owners.values()) == {owners["a"], owners["b"]}
 
 
-def test_an_expiry_takes_nothing_back(owners):
+def test_expired_token_is_not_reported_as_revoked(owners):
     Token.objects.update(expires="2020-01-01T00:00:00Z")
     assert revoked(owners.values()) == set()
 
 
-def test_it_takes_one_query(owners, django_assert_num_queries):
+def test_revocations_take_one_query(owners, django_assert_num_queries):
     with django_assert_num_queries(1):
         revoked([*owners.values()])
 
 
-def test_a_token_of_another_user_is_not_this_one(owners, bob):
+def test_token_with_another_user_is_revoked(owners, bob):
     user, application, token = owners["a"].split(":")
     assert revoked([f"{bob.pk}::{token}"]) == {f"{bob.pk}::{token}"}
 
 
-# Tokens of the project's own.
+# Verifiers of the project.
 
 
-class Told:
-    """Knows what it has revoked."""
+class KnowsRevocations:
+    """A verifier that knows which of its tokens it revoked."""
 
     async def verify(self, token, server):
         return None
@@ -82,38 +82,40 @@ def use(settings):
     return used
 
 
-class Silent:
-    """Cannot tell."""
+class KnowsNoRevocations:
+    """A verifier that cannot check revocations."""
 
     async def verify(self, token, server):
         return None
 
 
-def test_a_verifier_may_tell(use, alice, django_assert_num_queries):
-    use("Silent", "Told")
+def test_verifier_decides_about_its_own_tokens(use, alice, django_assert_num_queries):
+    use("KnowsNoRevocations", "KnowsRevocations")
     good, bad = (Principal(alice, Auth(key=f"mine {n}")).key for n in ("good", "bad"))
     with django_assert_num_queries(0):
         assert revoked([good, bad]) == {bad}
 
 
-class Broken(Told):
-    """Its service is away."""
+class FailingVerifier(KnowsRevocations):
+    """A verifier whose service is unreachable."""
 
     def still_valid(self, keys):
         raise ConnectionError("not today")
 
 
-def test_one_that_fails_keeps_no_other_from_telling(use, alice, bob, caplog):
-    """Attack: have one fail, and nobody's token can be taken back any more."""
-    use("Broken", "Told", "Silent")
+def test_failed_verifier_does_not_stop_the_others(use, alice, bob, caplog):
+    """Attack: make one verifier fail, so that no token can be revoked any more."""
+    use("FailingVerifier", "KnowsRevocations", "KnowsNoRevocations")
     bad, gone = (Principal(user, Auth(key=k)).key for user, k in ((alice, "mine bad"), (bob, "x")))
     User.objects.filter(pk=bob.pk).update(is_active=False)
     assert revoked([bad, gone]) == {bad, gone}
-    assert "Broken failed to check" in caplog.text
+    assert "FailingVerifier failed to check" in caplog.text
 
 
-def test_for_one_that_cannot_the_users_are_looked_at(use, alice, bob, django_assert_num_queries):
-    use("Silent")
+def test_users_are_checked_for_tokens_that_no_verifier_checks(
+    use, alice, bob, django_assert_num_queries
+):
+    use("KnowsNoRevocations")
     keys = [Principal(user, Auth(key="x")).key for user in (alice, bob)]
     User.objects.filter(pk=bob.pk).update(is_active=False)
     with django_assert_num_queries(1):
@@ -122,10 +124,10 @@ def test_for_one_that_cannot_the_users_are_looked_at(use, alice, bob, django_ass
     assert revoked(["7:token", "ff" * 32]) == set()  # nobody that is known, and no name
 
 
-# What is open.
+# Open connections.
 
 
-class Open:
+class OpenConnection:
     def __init__(self, owner):
         self.owner, self.ended = owner, 0
 
@@ -133,8 +135,12 @@ class Open:
         self.ended += 1
 
 
-def test_what_is_open_is_ended(loop, owners):
-    mine, others, nobodys = Open(owners["a"]), Open(owners["b"]), Open("")
+def test_open_connections_of_revoked_tokens_are_closed(loop, owners):
+    mine, others, nobodys = (
+        OpenConnection(owners["a"]),
+        OpenConnection(owners["b"]),
+        OpenConnection(""),
+    )
     loop.do(lambda: revocations().sources.append(lambda: [mine, others, nobodys]))
     revoke(Token.objects.filter(name="a"))
 
@@ -145,10 +151,10 @@ def test_what_is_open_is_ended(loop, owners):
     assert (mine.ended, others.ended, nobodys.ended) == (1, 0, 0)
 
 
-def test_it_looks_as_long_as_something_is_open(loop, owners, monkeypatch):
+def test_check_repeats_while_connections_are_open(loop, owners, monkeypatch):
     monkeypatch.setattr(module, "CHECK_INTERVAL_SECONDS", 0.01)
     monkeypatch.setattr(TestEnvironment, "has_background_services", True)
-    looked, held = [], [Open(owners["a"])]
+    looked, held = [], [OpenConnection(owners["a"])]
 
     async def look():
         looked.append(1)
@@ -167,12 +173,12 @@ def test_it_looks_as_long_as_something_is_open(loop, owners, monkeypatch):
     loop.until(lambda: mine._task is None)
 
 
-def test_what_fails_is_tried_again(loop, owners, monkeypatch, caplog):
+def test_failed_check_is_logged(loop, owners, monkeypatch, caplog):
     def broken(owners):
         raise RuntimeError("no")
 
     monkeypatch.setattr(module, "revoked", broken)
     mine = loop.do(revocations)
-    mine.sources.append(lambda: [Open(owners["a"])])
+    mine.sources.append(lambda: [OpenConnection(owners["a"])])
     loop.run(mine._try())
     assert "Check for revoked tokens failed" in caplog.text

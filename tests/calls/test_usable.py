@@ -1,4 +1,4 @@
-"""What a caller may use is what the protocol's lists show."""
+"""The objects that a caller may use are those in the protocol's lists."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def mixed(server):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("who", ["nobody", "somebody", "superuser"])
-def test_what_may_be_used_is_what_lists_show(mixed, who, django_user_model):
+def test_usable_objects_are_those_in_the_lists(mixed, who, django_user_model):
     make = {
         "nobody": lambda: None,
         "somebody": lambda: django_user_model.objects.create_user("alice"),

@@ -1,4 +1,4 @@
-"""Visibility: one answer for reading, subscribing and telling."""
+"""ClientStream, subscribing and notifying use the same visibility check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.shop.models import Badge, Invoice, LedgerLine, Tag
 
 
 @pytest.fixture
-def seen(server):
+def visible_to(server):
     """What of some URIs a user sees."""
 
     def asked(user, *uris):
@@ -41,15 +41,19 @@ def tags(server):
             return obj.label != "secret"
 
 
-def test_rows_are_seen_through_their_resource(db, server, seen, tags, queries):
+def test_rows_are_visible_through_the_queryset_of_their_resource(
+    db, server, visible_to, tags, queries
+):
     one, two, secret = (Tag.objects.create(label=label) for label in ("one", "two", "secret"))
     uris = [f"model://shop/tag/{tag.pk}" for tag in (one, two, secret)]
     before = len(queries)
-    assert seen(AnonymousUser(), *uris, "model://shop/tag/0", "model://shop/tag/x") == set(uris[:2])
+    assert visible_to(AnonymousUser(), *uris, "model://shop/tag/0", "model://shop/tag/x") == set(
+        uris[:2]
+    )
     assert len(queries) - before == 1
 
 
-def test_a_row_is_seen_by_each_way_its_address_is_spelt(db, server, seen):
+def test_row_is_visible_by_each_spelling_of_its_uri(db, server, visible_to):
     @server.register(Badge)
     class BadgeResource(mcp.ModelResource):
         permission = mcp.PUBLIC
@@ -58,10 +62,13 @@ def test_a_row_is_seen_by_each_way_its_address_is_spelt(db, server, seen):
         get_queryset = everything
 
     Badge.objects.create(code="A-1", colour="red")
-    assert seen(AnonymousUser(), "badge://A-1", "badge://A%2D1") == {"badge://A-1", "badge://A%2D1"}
+    assert visible_to(AnonymousUser(), "badge://A-1", "badge://A%2D1") == {
+        "badge://A-1",
+        "badge://A%2D1",
+    }
 
 
-def test_rows_with_composite_keys(db, server, seen, alice):
+def test_row_with_a_composite_key_is_visible(db, server, visible_to, alice):
     from tests.shop.models import Company
 
     @server.register(LedgerLine)
@@ -73,10 +80,10 @@ def test_rows_with_composite_keys(db, server, seen, alice):
     acme = Company.objects.get(name="Acme")
     line = LedgerLine.objects.create(company=acme, line=7, text="x", amount=1)
     uri = server._catalog.find(LedgerLine)._uri_of(line)
-    assert seen(AnonymousUser(), uri) == {uri}
+    assert visible_to(AnonymousUser(), uri) == {uri}
 
 
-def test_what_is_declared_one_by_one(db, server, seen, alice):
+def test_declared_resource_is_visible_by_its_permission(db, server, visible_to, alice):
     @server.resource("shop://public", permission=mcp.PUBLIC)
     def public(request: mcp.Request) -> str:
         return ""
@@ -86,21 +93,23 @@ def test_what_is_declared_one_by_one(db, server, seen, alice):
         return ""
 
     uris = {"shop://public", "shop://private", "shop://none", "nonsense", ""}
-    assert seen(AnonymousUser(), *uris) == {"shop://public"}
-    assert seen(alice, *uris) == {"shop://public", "shop://private"}
+    assert visible_to(AnonymousUser(), *uris) == {"shop://public"}
+    assert visible_to(alice, *uris) == {"shop://public", "shop://private"}
     alice.is_active = False
-    assert seen(alice, *uris) == {"shop://public"}
+    assert visible_to(alice, *uris) == {"shop://public"}
 
 
-def test_the_variables_of_a_template_must_be_arguments(db, server, seen):
+def test_template_uri_with_invalid_arguments_is_invisible(db, server, visible_to):
     @server.resource("day://{number}", permission=mcp.PUBLIC)
     def day(request: mcp.Request, number: int) -> str:
         return ""
 
-    assert seen(AnonymousUser(), "day://7", "day://monday") == {"day://7"}
+    assert visible_to(AnonymousUser(), "day://7", "day://monday") == {"day://7"}
 
 
-def test_the_rows_in_a_template_must_be_seen(db, server, seen, alice, bob, invoice):
+def test_template_uri_of_a_row_is_visible_if_the_row_is(
+    db, server, visible_to, alice, bob, invoice
+):
     @server.register(Invoice)
     class InvoiceResource(mcp.ModelResource):
         permission = mcp.AUTHENTICATED
@@ -115,22 +124,22 @@ def test_the_rows_in_a_template_must_be_seen(db, server, seen, alice, bob, invoi
         return ""
 
     uris = ["report://A-1", "invoice://A-1"]
-    assert seen(alice, *uris) == set(uris)
-    assert seen(bob, *uris) == seen(AnonymousUser(), *uris) == set()
+    assert visible_to(alice, *uris) == set(uris)
+    assert visible_to(bob, *uris) == visible_to(AnonymousUser(), *uris) == set()
 
 
-def test_whichever_rows_there_are_are_one_query_and_no_client_can_ask_for_them(
-    db, server, seen, tags, queries
-):
+def test_any_row_takes_one_query_and_is_no_uri(db, server, visible_to, tags, queries):
     rows, before = visibility.AnyRow("shop.tag"), len(queries)
-    assert seen(AnonymousUser(), rows) == set() and len(queries) - before == 0  # none is listed
+    assert (
+        visible_to(AnonymousUser(), rows) == set() and len(queries) - before == 0
+    )  # none is listed
     server._catalog.models[Tag][0].listed = True
-    assert seen(AnonymousUser(), rows) == set() and len(queries) - before == 1
+    assert visible_to(AnonymousUser(), rows) == set() and len(queries) - before == 1
     Tag.objects.create(label="secret")
-    assert seen(AnonymousUser(), rows) == set()
+    assert visible_to(AnonymousUser(), rows) == set()
     Tag.objects.create(label="one")
-    assert seen(AnonymousUser(), rows, "shop.tag ") == {rows}
-    assert seen(AnonymousUser(), "shop.tag") == set()
+    assert visible_to(AnonymousUser(), rows, "shop.tag ") == {rows}
+    assert visible_to(AnonymousUser(), "shop.tag") == set()
 
 
 class Replica:
@@ -154,7 +163,7 @@ def behind(db, server, settings):
     return made
 
 
-def test_a_row_is_looked_for_where_it_was_written(server, seen, behind):
+def test_visibility_is_checked_in_the_database_of_the_write(server, visible_to, behind):
     @server.register(Tag)
     class TagResource(mcp.ModelResource):
         permission = mcp.PUBLIC
@@ -165,10 +174,10 @@ def test_a_row_is_looked_for_where_it_was_written(server, seen, behind):
     behind()
     tag = Tag.objects.using("default").create(label="one")
     uri, rows = f"model://shop/tag/{tag.pk}", visibility.AnyRow("shop.tag")
-    assert seen(AnonymousUser(), uri, rows) == {uri, rows}
+    assert visible_to(AnonymousUser(), uri, rows) == {uri, rows}
 
 
-def test_what_a_queryset_names_has_the_last_word(db, server, seen, behind):
+def test_database_named_by_the_queryset_is_used(db, server, visible_to, behind):
     @server.register(Badge)
     class BadgeResource(mcp.ModelResource):
         permission = mcp.PUBLIC
@@ -182,11 +191,11 @@ def test_what_a_queryset_names_has_the_last_word(db, server, seen, behind):
     Badge.objects.using("default").create(code="A", colour="red")
     for one in ("model://shop/badge/A", visibility.AnyRow("shop.badge")):
         with pytest.raises(ConnectionDoesNotExist, match="behind"):
-            seen(AnonymousUser(), one)
+            visible_to(AnonymousUser(), one)
 
 
 @pytest.mark.parametrize("who", ["alice", "bob", None])
-def test_what_can_be_subscribed_to_is_what_can_be_read(
+def test_resource_can_be_subscribed_to_if_it_can_be_read(
     connect, alice, bob, invoice, who, handshake
 ):
     client = connect({"alice": alice, "bob": bob}.get(who), revision=handshake)

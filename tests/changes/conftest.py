@@ -18,20 +18,20 @@ from django_mcp.storage import change_log, poller
 from django_mcp.storage.change_log import watched
 from tests.shop.models import Badge
 
-from . import shops
+from . import shop_server
 
 
 @pytest.fixture
-def unwatched(shared_db: None) -> Iterator[None]:
-    """Nobody has asked before what is watched."""
+def no_cached_interests(shared_db: None) -> Iterator[None]:
+    """Forget which models are followed, before and after the test."""
     watched.__init__()  # type: ignore[misc]
     yield
     watched.__init__()  # type: ignore[misc]
 
 
 @pytest.fixture
-def at_once(unwatched: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What changes is told at once, and what is watched is asked every time."""
+def immediate_delivery(no_cached_interests: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deliver changes without throttling, and read the followed models every time."""
     monkeypatch.setattr(change_log, "INTERESTS_CACHE_SECONDS", 0.0)
     monkeypatch.setattr(change_log, "CACHE_MARGIN_SECONDS", 0.0)
     monkeypatch.setattr(feed, "LISTING_INTERVAL_SECONDS", 0.0)
@@ -40,24 +40,24 @@ def at_once(unwatched: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def shop(server: Server) -> Server:
-    return shops.exposed(server)
+    return shop_server.register_models(server)
 
 
 @pytest.fixture
-def people() -> Callable[..., Any]:
-    """Companies and the user of each, by their number."""
-    return shops.members
+def create_companies() -> Callable[..., Any]:
+    """Create a number of companies, and the one user of each."""
+    return shop_server.create_companies
 
 
-def connected(self: Any) -> None:
-    """Django's own, in whose place is one that knows of no database that came after the test."""
+def connect_without_checks(self: Any) -> None:
+    """Connect as Django does; pytest-django's version rejects databases added during a test."""
     if self.connection is None:
         with self.wrap_database_errors:
             self.connect()
 
 
-class Away:
-    """A database that cannot be opened, until it is ``back``: that of badges."""
+class UnreachableDatabase:
+    """The database of badges, which cannot be opened until ``restore`` is called."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,7 +68,7 @@ class Away:
 
     db_for_write = db_for_read
 
-    def back(self) -> None:
+    def restore(self) -> None:
         self.path.rmdir()
         self.path.touch()
         with connections["away"].schema_editor() as editor:
@@ -77,13 +77,16 @@ class Away:
 
 
 @pytest.fixture
-def away(shared_db: None, settings: Any, tmp_path: Path, monkeypatch: Any) -> Iterator[Away]:
-    made = Away(tmp_path / "away.sqlite3")
+def unreachable_database(
+    shared_db: None, settings: Any, tmp_path: Path, monkeypatch: Any
+) -> Iterator[UnreachableDatabase]:
+    """Route badges to a database that cannot be opened."""
+    made = UnreachableDatabase(tmp_path / "away.sqlite3")
     connections.settings["away"] = connections.configure_settings(
         {"default": {}, "away": {"ENGINE": "django.db.backends.sqlite3", "NAME": made.path}}
     )["away"]
     settings.DATABASE_ROUTERS = [made, *settings.DATABASE_ROUTERS]
-    monkeypatch.setattr(BaseDatabaseWrapper, "ensure_connection", connected)
+    monkeypatch.setattr(BaseDatabaseWrapper, "ensure_connection", connect_without_checks)
     for pause in ("UNREACHABLE_RETRY_SECONDS", "MISSING_TABLE_RETRY_SECONDS"):
         monkeypatch.setattr(change_log, pause, 0.05)
     yield made

@@ -1,4 +1,4 @@
-"""Sessions are told of changes by rows: each once, whoever has the turn, whatever breaks."""
+"""The broadcaster stores each notification for sessions once, whichever worker runs it."""
 
 from __future__ import annotations
 
@@ -33,23 +33,26 @@ from django_mcp.storage.databases import digest_of
 from tests.shop.models import Customer
 
 from ..storage.rows import elsewhere
-from .shops import counted, exposed
+from .shop_server import counted_statements, register_models
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("at_once")]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("immediate_delivery"),
+]
 
 
-class Client:
-    """A session of a user, with a stream that takes its news."""
+class SubscribedSession:
+    """A session of a user, with a stream that receives its notifications."""
 
-    def __init__(self, shop: Any, user: Any, *, seated: bool = True, **options: Any) -> None:
+    def __init__(self, shop: Any, user: Any, *, has_stream: bool = True, **options: Any) -> None:
         self.session = sessions.create(
             server=shop.name, owner=Principal(user).key, user=str(user.pk), revision="2025-11-25",
             client_info={}, capabilities={}, **options,
         )[1]  # fmt: skip
         sessions.initialize(self.session)
-        self.stream = self.seat() if seated else None
+        self.stream = self.open_stream() if has_stream else None
 
-    def seat(self):
+    def open_stream(self):
         words = broadcaster.encoder_of(self.session)
         return streams.open(self.session, standalone=True, words=words)
 
@@ -60,7 +63,7 @@ class Client:
         watched.forget()
 
     def subscribe_all(self, rows: Iterable[Any]) -> None:
-        """At once, which no client can."""
+        """Subscribe to many rows by one statement, which no client can."""
         Subscription.objects.bulk_create(
             Subscription(
                 session=self.session, uri=uri_of(row), digest=digest_of(uri_of(row)),
@@ -70,15 +73,15 @@ class Client:
         )  # fmt: skip
 
     @property
-    def told(self) -> list[str]:
+    def notifications(self) -> list[str]:
         found = Event.objects.filter(stream=self.stream).order_by("seq")
         messages = [decode(data) for data in found.values_list("data", flat=True)]
         names = [one.get("params", {}).get("uri") or one["method"] for one in messages]
         return [name.removeprefix("notifications/") for name in names]
 
 
-def wanting_lists() -> None:
-    """As a process says that tells sessions."""
+def declare_interest_in_lists() -> None:
+    """Declare what a process with a broadcaster declares."""
     change_log.declare(change_log.LISTS, ["shop.customer"])
     watched.forget()
 
@@ -88,8 +91,8 @@ def uri_of(row):
 
 
 @pytest.fixture
-def following(loop):
-    """This process tells sessions, from what is committed now."""
+def start_broadcaster(loop):
+    """Start the broadcaster of this process, at the changes that are committed now."""
 
     def begin():
         loop.run(begun())
@@ -109,14 +112,14 @@ def following(loop):
     return begin
 
 
-def quiet(loop):
+def wait_for_broadcast(loop):
     made = loop.do(broadcaster.broadcaster)
 
     def rest() -> bool:
         tips = {alias: change_log.tip(alias) for alias in change_log.aliases()}
         done = dict(BroadcastCursor.objects.values_list("name", "seq"))
-        told = made._task is None or made._task.done()
-        return told and all(
+        is_idle = made._task is None or made._task.done()
+        return is_idle and all(
             not tip.waiting and done[name] == tip.last
             for alias, tip in tips.items()
             for name in (alias, alias + change_log.OF_LISTS)
@@ -126,80 +129,90 @@ def quiet(loop):
 
 
 @pytest.fixture
-def subscriber(shop, people):
-    """A row, and a client of one who sees it and has subscribed to it."""
-    (mine, _), (alice, _) = people()
+def subscription(shop, create_companies):
+    """A row, and the session of a user who sees it and has subscribed to it."""
+    (mine, _), (alice, _) = create_companies()
     row = Customer.objects.create(company=mine)
-    one = Client(shop, alice)
+    one = SubscribedSession(shop, alice)
     one.subscribe(row)
     return row, one
 
 
-def test_who_sees_it_is_told(loop, shop, people, following):
-    (mine, theirs), (alice, bob) = people()
+def test_change_notifies_sessions_that_can_see_the_row(
+    loop, shop, create_companies, start_broadcaster
+):
+    (mine, theirs), (alice, bob) = create_companies()
     row = Customer.objects.create(company=mine)
-    one, two, gone = Client(shop, alice), Client(shop, bob), Client(shop, alice, seated=False)
+    one, two, gone = (
+        SubscribedSession(shop, alice),
+        SubscribedSession(shop, bob),
+        SubscribedSession(shop, alice, has_stream=False),
+    )
     for client in (one, gone):
         client.subscribe(row)
-    following()
+    start_broadcaster()
     row.save()
-    quiet(loop)
+    wait_for_broadcast(loop)
     lists = "resources/list_changed"
-    assert sorted(one.told) == sorted([uri_of(row), lists]) and two.told == []
-    gone.stream = gone.seat()
-    assert sorted(gone.told) == sorted(one.told)
+    assert sorted(one.notifications) == sorted([uri_of(row), lists]) and two.notifications == []
+    gone.stream = gone.open_stream()
+    assert sorted(gone.notifications) == sorted(one.notifications)
     row.company = theirs
     row.save()
-    quiet(loop)
-    assert one.told.count(uri_of(row)) == 2 and two.told == [lists]
+    wait_for_broadcast(loop)
+    assert one.notifications.count(uri_of(row)) == 2 and two.notifications == [lists]
     uri = uri_of(row)
     row.delete()
-    quiet(loop)
-    assert one.told.count(uri) == 2 and two.told == [lists] * 2
+    wait_for_broadcast(loop)
+    assert one.notifications.count(uri) == 2 and two.notifications == [lists] * 2
 
 
-def test_lists_are_told_of_whichever_rows_to_who_sees_any(loop, shop, people, following):
-    (mine, _), (alice, bob) = people()
+def test_list_notification_for_any_rows_only_if_some_row_is_visible(
+    loop, shop, create_companies, start_broadcaster
+):
+    (mine, _), (alice, bob) = create_companies()
     Customer.objects.create(company=mine)
-    one, two = Client(shop, alice), Client(shop, bob)
-    following()
+    one, two = SubscribedSession(shop, alice), SubscribedSession(shop, bob)
+    start_broadcaster()
     change_log.record("default", (change_log.ROWS, ["shop.customer"]))
-    quiet(loop)
-    assert one.told == ["resources/list_changed"] and two.told == []
+    wait_for_broadcast(loop)
+    assert one.notifications == ["resources/list_changed"] and two.notifications == []
 
 
-def test_what_was_seen_in_lists_is_known_to_whoever_has_the_turn(loop, shop, people, following):
-    """The page of the delete may be told again, or by another process than that of the save."""
-    (mine, _), (alice, bob) = people()
-    one, two = Client(shop, alice), Client(shop, bob)
-    following()
-    wanting_lists()
+def test_list_visibility_is_stored_for_every_worker(
+    loop, shop, create_companies, start_broadcaster
+):
+    """The deletion may be broadcast twice, or by another process than the save."""
+    (mine, _), (alice, bob) = create_companies()
+    one, two = SubscribedSession(shop, alice), SubscribedSession(shop, bob)
+    start_broadcaster()
+    declare_interest_in_lists()
     row = Customer.objects.create(company=mine)
-    quiet(loop)
-    assert one.told == ["resources/list_changed"]
+    wait_for_broadcast(loop)
+    assert one.notifications == ["resources/list_changed"]
     deleted = ChangeSet(listed={uri_of(row): "shop.customer"})
-    Customer.objects.filter(pk=row.pk)._raw_delete("default")  # nothing tells of it yet
+    Customer.objects.filter(pk=row.pk)._raw_delete("default")  # sends no signal
     for _ in range(2):
         found = SessionNotifications("default" + change_log.OF_LISTS)
         loop.run(broadcaster.add_notifications(shop, deleted, found))
         assert found.marks == {one.session.pk: ["resources"]}
     change_log.record("default", (change_log.ROW, {"shop.customer": {"pk": str(row.pk)}}))
-    quiet(loop)
-    assert one.told == ["resources/list_changed"] * 2 and two.told == []
+    wait_for_broadcast(loop)
+    assert one.notifications == ["resources/list_changed"] * 2 and two.notifications == []
     assert not VisibilitySnapshot.objects.exists()
 
 
-def test_a_turn_that_breaks_off_forgets_nothing_of_the_lists(
-    loop, shop, people, following, monkeypatch
+def test_interrupted_broadcast_of_lists_is_completed(
+    loop, shop, create_companies, start_broadcaster, monkeypatch
 ):
     monkeypatch.setattr(broadcaster, "SESSIONS_PER_JOB", 2)
     monkeypatch.setattr(broadcaster, "BUSY_RETRY_SECONDS", 0.01)
-    (mine, _), (alice, _) = people()
-    clients = [Client(shop, alice) for _ in range(5)]
-    following()
-    wanting_lists()
+    (mine, _), (alice, _) = create_companies()
+    clients = [SubscribedSession(shop, alice) for _ in range(5)]
+    start_broadcaster()
+    declare_interest_in_lists()
     row = Customer.objects.create(company=mine)
-    quiet(loop)
+    wait_for_broadcast(loop)
     tell, calls = change_log.deliver, []
 
     def fails(turn, *args, **options):
@@ -211,94 +224,98 @@ def test_a_turn_that_breaks_off_forgets_nothing_of_the_lists(
 
     monkeypatch.setattr(change_log, "deliver", fails)
     row.delete()
-    quiet(loop)
-    assert [client.told for client in clients] == [["resources/list_changed"] * 2] * 5
+    wait_for_broadcast(loop)
+    assert [client.notifications for client in clients] == [["resources/list_changed"] * 2] * 5
 
 
-def test_what_lists_lag_behind_is_told_at_once(loop, shop, people, following, monkeypatch):
+def test_list_backlog_is_one_notification(
+    loop, shop, create_companies, start_broadcaster, monkeypatch
+):
     monkeypatch.setattr(change_log, "CHANGES_PER_NUMBER", 2)
-    (mine, _), (alice, bob) = people()
-    one, two = Client(shop, alice), Client(shop, bob)
+    (mine, _), (alice, bob) = create_companies()
+    one, two = SubscribedSession(shop, alice), SubscribedSession(shop, bob)
     change_log.create_cursors()
-    wanting_lists()
+    declare_interest_in_lists()
     for number in range(20):
         Customer.objects.create(company=mine, name=str(number))
         change_log.numbered("default")
-    following()
-    quiet(loop)
-    assert one.told == ["resources/list_changed"] and two.told == []
+    start_broadcaster()
+    wait_for_broadcast(loop)
+    assert one.notifications == ["resources/list_changed"] and two.notifications == []
 
 
-def test_lists_are_told_so_often_by_all_processes_together(
-    loop, shop, people, following, monkeypatch
+def test_list_notifications_are_throttled_across_processes(
+    loop, shop, create_companies, start_broadcaster, monkeypatch
 ):
-    (mine, _), (alice, _) = people()
-    one, row = Client(shop, alice), Customer.objects.create(company=mine)
+    (mine, _), (alice, _) = create_companies()
+    one, row = SubscribedSession(shop, alice), Customer.objects.create(company=mine)
     one.subscribe(row)
-    following()
+    start_broadcaster()
     row.save()
-    quiet(loop)
+    wait_for_broadcast(loop)
     monkeypatch.setattr(feed, "LISTING_INTERVAL_SECONDS", 3600.0)
     row.save()
     other = loop.do(ChangeBroadcaster)
     loop.do(lambda: setattr(change_feed(), "broadcaster", other))
     loop.until(lambda: other._tried_at and other._task.done())
-    loop.until(lambda: elsewhere(lambda: one.told.count(uri_of(row)) == 2))
-    assert one.told.count("resources/list_changed") == 1
+    loop.until(lambda: elsewhere(lambda: one.notifications.count(uri_of(row)) == 2))
+    assert one.notifications.count("resources/list_changed") == 1
     monkeypatch.setattr(feed, "LISTING_INTERVAL_SECONDS", 0.0)
     other._lists_due_at = 0.0
-    quiet(loop)
-    assert one.told.count("resources/list_changed") == 2
+    wait_for_broadcast(loop)
+    assert one.notifications.count("resources/list_changed") == 2
 
 
 @pytest.fixture
 def tenants(server):
-    """The company is that of the host, whoever asks."""
+    """A server that shows the company of the request's host to every user."""
 
-    return exposed(server, mine=lambda request: {"company__name": request.host})
+    return register_models(server, mine=lambda request: {"company__name": request.host})
 
 
-def test_each_session_sees_what_is_seen_at_its_host(loop, tenants, people, following):
-    (first, second), (alice, _) = people()
+def test_visibility_is_checked_with_the_host_of_each_session(
+    loop, tenants, create_companies, start_broadcaster
+):
+    (first, second), (alice, _) = create_companies()
     row = Customer.objects.create(company=first)
-    one, two = (Client(tenants, alice, host=host) for host in ("c0", "c1"))
+    one, two = (SubscribedSession(tenants, alice, host=host) for host in ("c0", "c1"))
     one.subscribe(row)
-    following()
+    start_broadcaster()
     row.save()
-    quiet(loop)
+    wait_for_broadcast(loop)
     uri, lists = uri_of(row), "resources/list_changed"
-    assert sorted(one.told) == sorted([uri, lists]) and two.told == []
+    assert sorted(one.notifications) == sorted([uri, lists]) and two.notifications == []
     row.company = second
     row.save()
-    quiet(loop)
-    assert sorted(one.told) == sorted([uri, lists] * 2) and two.told == [lists]
+    wait_for_broadcast(loop)
+    assert sorted(one.notifications) == sorted([uri, lists] * 2) and two.notifications == [lists]
     row.save()
-    quiet(loop)
-    assert len(one.told) == 4 and two.told == [lists] * 2
+    wait_for_broadcast(loop)
+    assert len(one.notifications) == 4 and two.notifications == [lists] * 2
 
 
-def test_one_who_was_deactivated_is_told_of_what_they_saw_and_then_nothing(
-    loop, subscriber, following
-):
-    row, one = subscriber
-    following()
+def test_deactivated_user_is_notified_once_of_a_row_they_saw(loop, subscription, start_broadcaster):
+    row, one = subscription
+    start_broadcaster()
     User.objects.update(is_active=False)
     for _ in range(2):
         row.save()
-        quiet(loop)
-    assert one.told == [uri_of(row)]
+        wait_for_broadcast(loop)
+    assert one.notifications == [uri_of(row)]
 
 
 @pytest.mark.parametrize("broken", [1, 2, 3])
-def test_a_turn_that_breaks_off_is_gone_on_with(loop, shop, people, following, monkeypatch, broken):
+def test_interrupted_broadcast_is_completed_without_duplicates(
+    loop, shop, create_companies, start_broadcaster, monkeypatch, broken
+):
     monkeypatch.setattr(broadcaster, "SESSIONS_PER_JOB", 2)
     monkeypatch.setattr(broadcaster, "BUSY_RETRY_SECONDS", 0.01)
-    (mine, _), (alice, _) = people()
+    (mine, _), (alice, _) = create_companies()
     row = Customer.objects.create(company=mine)
-    clients = [Client(shop, alice) for _ in range(6)]
+    clients = [SubscribedSession(shop, alice) for _ in range(6)]
     for client in clients:
         client.subscribe(row)
-    following()
+    start_broadcaster()
     tell, calls = change_log.deliver, []
 
     def fails(*args, **options):
@@ -309,14 +326,16 @@ def test_a_turn_that_breaks_off_is_gone_on_with(loop, shop, people, following, m
 
     monkeypatch.setattr(change_log, "deliver", fails)
     row.save()
-    quiet(loop)
+    wait_for_broadcast(loop)
     assert len(calls) > 3
-    assert [client.told.count(uri_of(row)) for client in clients] == [1] * 6
+    assert [client.notifications.count(uri_of(row)) for client in clients] == [1] * 6
 
 
-def test_a_commit_that_came_through_all_the_same(loop, subscriber, following, monkeypatch):
-    row, one = subscriber
-    following()
+def test_broadcast_is_not_repeated_after_a_commit_with_a_lost_reply(
+    loop, subscription, start_broadcaster, monkeypatch
+):
+    row, one = subscription
+    start_broadcaster()
     tell, lost = change_log.deliver, [1]
 
     def breaks(*args, **options):
@@ -328,67 +347,79 @@ def test_a_commit_that_came_through_all_the_same(loop, subscriber, following, mo
 
     monkeypatch.setattr(change_log, "deliver", breaks)
     row.save()
-    quiet(loop)
-    assert not lost and one.told.count(uri_of(row)) == 1
+    wait_for_broadcast(loop)
+    assert not lost and one.notifications.count(uri_of(row)) == 1
 
 
-def test_who_lags_behind_what_is_forgotten(loop, subscriber, following):
+def test_broadcaster_behind_pruned_changes_notifies_of_everything(
+    loop, subscription, start_broadcaster
+):
     from django_mcp.models import Change
 
-    row, one = subscriber
+    row, one = subscription
     change_log.create_cursors()
     row.save()
     change_log.numbered("default")
     Change.objects.using("default").filter(pk=change_log.FLOOR).update(seq=10_000)
     Change.objects.using("default").filter(pk=change_log.LAST).update(seq=10_001)
-    following()
-    quiet(loop)
-    assert one.told.count(uri_of(row)) == 1 and "resources/list_changed" in one.told
+    start_broadcaster()
+    wait_for_broadcast(loop)
+    assert (
+        one.notifications.count(uri_of(row)) == 1 and "resources/list_changed" in one.notifications
+    )
 
 
-def test_a_database_that_was_put_back(loop, subscriber, following):
-    """It was at a number that was told of before: what is different now, nobody knows."""
-    row, one = subscriber
+def test_restored_database_notifies_of_everything_and_goes_on(
+    loop, subscription, start_broadcaster
+):
+    """The backup has a lower number than the cursor, so anything may have changed."""
+    row, one = subscription
     change_log.create_cursors()
     BroadcastCursor.objects.filter(name__startswith="default").update(seq=10_000, until=10_000)
-    following()
-    quiet(loop)
-    assert one.told.count(uri_of(row)) == 1 and "resources/list_changed" in one.told
+    start_broadcaster()
+    wait_for_broadcast(loop)
+    assert (
+        one.notifications.count(uri_of(row)) == 1 and "resources/list_changed" in one.notifications
+    )
     row.save()
-    quiet(loop)
-    assert one.told.count(uri_of(row)) == 2
+    wait_for_broadcast(loop)
+    assert one.notifications.count(uri_of(row)) == 2
 
 
-def test_a_database_that_is_away(away, loop, subscriber, following):
-    row, one = subscriber
-    following()
+def test_unreachable_database_does_not_stop_broadcasts(
+    unreachable_database, loop, subscription, start_broadcaster
+):
+    row, one = subscription
+    start_broadcaster()
     row.save()
-    loop.until(lambda: elsewhere(lambda: one.told.count(uri_of(row)) == 1))
-    away.back()  # nobody knows what changed there meanwhile
-    loop.until(lambda: elsewhere(lambda: one.told.count(uri_of(row)) == 2))
+    loop.until(lambda: elsewhere(lambda: one.notifications.count(uri_of(row)) == 1))
+    unreachable_database.restore()  # anything may have changed there meanwhile
+    loop.until(lambda: elsewhere(lambda: one.notifications.count(uri_of(row)) == 2))
 
 
 @pytest.mark.slow
-def test_one_look_for_each_principal(loop, shop, people, following):
-    companies, users = people(5)
+def test_visibility_takes_one_query_for_each_principal(
+    loop, shop, create_companies, start_broadcaster
+):
+    companies, users = create_companies(5)
     rows = [Customer.objects.create(company=company) for company in companies]
-    clients = [Client(shop, user) for user in users for _ in range(20)]
+    clients = [SubscribedSession(shop, user) for user in users for _ in range(20)]
     for number, client in enumerate(clients):
         client.subscribe(rows[number // 20])
-    following()
-    quiet(loop)
-    with counted() as found, over(broadcaster.is_of_lists) as told:
+    start_broadcaster()
+    wait_for_broadcast(loop)
+    with counted_statements() as found, finished_broadcasts(broadcaster.is_of_lists) as told:
         for row in rows:
             row.save()
-        quiet(loop)
-    # Each subscription is of one page, and a turn of lists concerns everybody.
-    assert told and looks(found) == 5 + 5 * len(told)
-    assert all(len(set(one.told)) == 2 for one in clients)
+        wait_for_broadcast(loop)
+    # A subscription is checked with one page of changes, and a broadcast of lists checks all users.
+    assert told and count_selects(found) == 5 + 5 * len(told)
+    assert all(len(set(one.notifications)) == 2 for one in clients)
 
 
 @contextmanager
-def over(of: Callable[[str], bool]) -> Iterator[list[str]]:
-    """The turns with such names that are told to the end."""
+def finished_broadcasts(of: Callable[[str], bool]) -> Iterator[list[str]]:
+    """Collect the names of cursors that were broadcast to the end."""
     found: list[str] = []
     tell = change_log.deliver
 
@@ -402,29 +433,31 @@ def over(of: Callable[[str], bool]) -> Iterator[list[str]]:
         yield found
 
 
-def looks(found: Counter[str]) -> int:
+def count_selects(found: Counter[str]) -> int:
     return sum(n for s, n in found.items() if s.startswith("SELECT") and "shop_customer" in s)
 
 
 @pytest.mark.slow
-def test_five_thousand_subscriptions_of_fifty_users(loop, server, people, following):
-    exposed(server, listed=False)
-    companies, users = people(50)
+def test_five_thousand_subscriptions_of_fifty_users_cost_few_statements(
+    loop, server, create_companies, start_broadcaster
+):
+    register_models(server, listed=False)
+    companies, users = create_companies(50)
     Customer.objects.bulk_create(
         Customer(company=company) for company in companies for _ in range(100)
     )
     rows = [list(Customer.objects.filter(company=company)) for company in companies]
-    clients = [Client(server, user) for user in users]
+    clients = [SubscribedSession(server, user) for user in users]
     for client, mine in zip(clients, rows, strict=True):
         client.subscribe_all(mine)
-    following()
-    quiet(loop)
+    start_broadcaster()
+    wait_for_broadcast(loop)
     changed = [(change_log.ROW, {"shop.customer": {"pk": str(mine[0].pk)}}) for mine in rows]
-    with counted() as found, over(lambda name: True) as told:
+    with counted_statements() as found, finished_broadcasts(lambda name: True) as told:
         change_log.record("default", *changed)
-        quiet(loop)
-    assert looks(found) == 50 and told.count("default") == 1
-    assert [one.told for one in clients] == [[uri_of(mine[0])] for mine in rows]
+        wait_for_broadcast(loop)
+    assert count_selects(found) == 50 and told.count("default") == 1
+    assert [one.notifications for one in clients] == [[uri_of(mine[0])] for mine in rows]
     written = {sql: n for sql, n in found.items() if sql.startswith(("UPDATE", "INSERT"))}
     streams_ = {sql: n for sql, n in written.items() if "UPDATE django_mcp_stream" in plain(sql)}
     assert sum(streams_.values()) == 50 and sum(written.values()) <= 50 + 30, written
@@ -434,11 +467,13 @@ def plain(sql: str) -> str:
     return sql.replace('"', "").replace("`", "")
 
 
-def test_subscribing_takes_effect_in_every_process(loop, shop, people):
-    (mine, _), (alice, _) = people()
+def test_followed_model_is_declared_for_every_process(loop, shop, create_companies):
+    (mine, _), (alice, _) = create_companies()
     row = Customer.objects.create(company=mine)
-    one = Client(shop, alice)
+    one = SubscribedSession(shop, alice)
     loop.run(follow_model(place("shop.customer", str(row.pk))))
     held = set(Interest.objects.filter(holder="").values_list("model", flat=True))
     assert held == {"?", "shop.customer"} and BroadcastCursor.objects.count() >= 2
-    assert one.told == [] and not Subscription.objects.exists() and Session.objects.exists()
+    assert (
+        one.notifications == [] and not Subscription.objects.exists() and Session.objects.exists()
+    )

@@ -1,4 +1,4 @@
-"""Saves: one INSERT where somebody wants to know, and no query where nobody does."""
+"""Saved rows are recorded by one INSERT if a client follows the model, else without a query."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ LOG = settings.DJANGO_MCP["DATABASE"]
 
 
 @pytest.fixture(autouse=True)
-def _database(unwatched) -> Iterator[None]:
-    """Nobody has asked before, and nothing is remembered."""
+def _database(no_cached_interests) -> Iterator[None]:
+    """Start with empty caches."""
     change_log._ready.clear()
     yield
     change_log._ready.clear()
@@ -41,17 +41,17 @@ def _database(unwatched) -> Iterator[None]:
 
 
 @pytest.fixture
-def exposed(server):
-    """These models are registered, and somebody wants to know of those that are ``wanted``."""
+def register(server):
+    """Register models, and follow those that are ``followed``."""
 
-    def made(*models, wanted=(), uri=None):
+    def made(*models, followed=(), uri=None):
         for model in models:
             body = {"permission": mcp.PUBLIC, "fields": ["pk"], "get_queryset": everything}
             body |= {"uri": uri} if uri else {}
             server.register(model)(type(f"{model.__name__}s", (mcp.ModelResource,), body))
-        for model in wanted:
-            want(model._meta.label_lower)
-        assert not wanted or watched([wanted[0]._meta.label_lower])
+        for model in followed:
+            follow(model._meta.label_lower)
+        assert not followed or watched([followed[0]._meta.label_lower])
 
     return made
 
@@ -60,19 +60,19 @@ def everything(self, request):
     return self.model._default_manager.all()
 
 
-def want(*models):
+def follow(*models):
     change_log.declare("somebody", models)
     watched.forget()
 
 
 def statements(function) -> list[str]:
-    """What is executed on the connection that saves."""
+    """Return the first word of each statement on the connection that saves."""
     with CaptureQueriesContext(connection) as captured:
         function()
     return [q["sql"].split()[0] for q in captured.captured_queries]
 
 
-def found(alias="default") -> list[tuple[str, object]]:
+def recorded(alias="default") -> list[tuple[str, object]]:
     rows = Change.objects.using(alias).filter(pk__gt=0).order_by("pk")
     return list(rows.values_list("kind", "subject"))
 
@@ -97,28 +97,28 @@ def isolated_shelf() -> Iterator[type[models.Model]]:
             editor.delete_model(Shelf)
 
 
-# What it costs.
+# Cost.
 
 
-def test_a_model_that_nobody_registered_costs_nothing(monkeypatch):
+def test_unregistered_model_costs_no_query(monkeypatch):
     monkeypatch.setattr(change_log, "followed_models", lambda: 1 / 0)
     assert statements(lambda: Note(text="x").save(force_insert=True)) == ["INSERT"]
     assert watched._until == 0.0
 
 
-def test_a_model_that_nobody_registered_is_deleted_in_one_statement(exposed):
-    exposed(Tag, wanted=[Tag])
+def test_unregistered_model_is_deleted_in_one_statement(register):
+    register(Tag, followed=[Tag])
     Note.objects.create(text="x")
     asked = statements(Note.objects.all().delete)
     assert asked.count("DELETE") == 1 and "SELECT" not in asked
 
 
 @pytest.mark.parametrize("is_registered", [False, True])
-def test_many_to_many_without_subscribers_costs_one_select_for_each_add(exposed, is_registered):
-    exposed(Tag, wanted=[Tag])  # of another model, so that changes are recorded
+def test_many_to_many_without_subscribers_costs_one_select_for_each_add(register, is_registered):
+    register(Tag, followed=[Tag])  # of another model, so that changes are recorded
     with isolated_shelf() as shelves:
         if is_registered:
-            exposed(shelves)
+            register(shelves)
         shelf, first, second = (shelves.objects.create() for _ in range(3))
         select = ["SELECT"] * is_registered
         within = lambda *expected: ["BEGIN", *expected, "COMMIT"]  # noqa: E731
@@ -129,12 +129,12 @@ def test_many_to_many_without_subscribers_costs_one_select_for_each_add(exposed,
         given = ["SELECT", "DELETE", *select, "INSERT"]
         assert statements(lambda: shelf.near.set([first])) == within(*given)
         assert statements(shelf.near.clear) == within("DELETE")
-    assert found() == []
+    assert recorded() == []
 
 
 @isolate_apps("tests.shop")
-def test_many_to_many_of_a_model_that_is_defined_later_is_noted(exposed):
-    exposed(Tag, wanted=[Tag])
+def test_many_to_many_of_a_later_model_has_a_receiver(register):
+    register(Tag, followed=[Tag])
 
     class Shelf(models.Model):  # noqa: DJ008
         tags = models.ManyToManyField(Tag, related_name="+")
@@ -145,7 +145,7 @@ def test_many_to_many_of_a_model_that_is_defined_later_is_noted(exposed):
     assert signals.m2m_changed.has_listeners(Shelf.tags.through)
 
 
-def test_signals_without_a_sender_have_no_receiver_of_ours():
+def test_receivers_are_connected_to_single_models_only():
     """A receiver of every model costs each save of the project a call, and each add a SELECT."""
     for signal in (signals.pre_save, signals.post_save, signals.m2m_changed, signals.post_delete):
         uids = [str(uid) for (uid, sender), *_ in signal.receivers if sender == NONE_ID]
@@ -153,8 +153,8 @@ def test_signals_without_a_sender_have_no_receiver_of_ours():
 
 
 @pytest.mark.slow
-def test_one_that_nobody_wants_to_know_of_costs_a_look_a_second(exposed, monkeypatch):
-    exposed(Tag)
+def test_unfollowed_model_costs_one_lookup_per_second(register, monkeypatch):
+    register(Tag)
     looks, look = [], change_log.followed_models
     monkeypatch.setattr(change_log, "followed_models", lambda: looks.append(1) or look())
     tag = Tag(label="x")
@@ -163,31 +163,31 @@ def test_one_that_nobody_wants_to_know_of_costs_a_look_a_second(exposed, monkeyp
     for _ in range(50):
         assert statements(tag.save) == ["UPDATE"]
     assert len(looks) <= 1 + (time.monotonic() - began) / change_log.INTERESTS_CACHE_SECONDS + 1
-    assert found() == []
+    assert recorded() == []
 
 
-def test_any_other_costs_one_insert(exposed):
-    exposed(Tag, wanted=[Tag])
+def test_followed_model_costs_one_insert_per_save(register):
+    register(Tag, followed=[Tag])
     tag = Tag(label="x")
     assert statements(lambda: tag.save(force_insert=True)) == ["INSERT", "INSERT"]
     assert statements(tag.save) == ["UPDATE", "INSERT"]
     subject = {"shop.tag": {"pk": str(tag.pk)}}
-    assert found() == [("row", subject)] * 2
+    assert recorded() == [("row", subject)] * 2
 
 
-def test_the_same_in_a_transaction(exposed):
-    exposed(Tag, wanted=[Tag])
+def test_transaction_costs_one_insert_at_its_end(register):
+    register(Tag, followed=[Tag])
     with transaction.atomic():
         tag = Tag(label="x")
         assert statements(lambda: tag.save(force_insert=True)) == ["INSERT", "INSERT"]
         assert statements(tag.save) == ["UPDATE"]  # one for an object and a transaction
     with transaction.atomic():
         assert statements(tag.save) == ["UPDATE", "INSERT"]
-    assert len(found()) == 2
+    assert len(recorded()) == 2
 
 
-def test_how_many_want_to_know_makes_no_difference(exposed):
-    exposed(Tag, wanted=[Tag])
+def test_number_of_followers_does_not_change_the_cost(register):
+    register(Tag, followed=[Tag])
     for holder in range(100):
         change_log.declare(f"process {holder}", ["shop.tag", "shop.note"])
     watched.forget()
@@ -197,46 +197,46 @@ def test_how_many_want_to_know_makes_no_difference(exposed):
 # Transactions.
 
 
-def test_it_is_rolled_back_with_what_was_saved(exposed):
-    exposed(Tag, wanted=[Tag])
+def test_change_is_rolled_back_with_the_row(register):
+    register(Tag, followed=[Tag])
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         Tag.objects.create(label="x")
         raise ZeroDivisionError
-    assert found() == []
+    assert recorded() == []
 
 
-def test_a_savepoint_that_is_rolled_back_takes_its_changes_along(exposed):
-    exposed(Tag, wanted=[Tag])
+def test_changes_of_a_rolled_back_savepoint_are_dropped(register):
+    register(Tag, followed=[Tag])
     tag = Tag.objects.create(label="x")
-    before = len(found())
+    before = len(recorded())
     with transaction.atomic():
         with pytest.raises(ZeroDivisionError), transaction.atomic():
             tag.save()
             raise ZeroDivisionError
         tag.save()  # it was told of, and is no more
-    assert len(found()) == before + 1
+    assert len(recorded()) == before + 1
 
 
-def test_who_wants_to_know_before_the_commit_is_told_of_it(exposed):
-    exposed(Tag, Badge)
+def test_interest_declared_before_the_commit_is_respected(register):
+    register(Tag, Badge)
     with transaction.atomic():
         Tag.objects.create(label="x")
-        assert found() == []
-        want("shop.tag") if connection.vendor != "sqlite" or LOG != "default" else None
-    assert found() == [("rows", ["shop.tag"])]
+        assert recorded() == []
+        follow("shop.tag") if connection.vendor != "sqlite" or LOG != "default" else None
+    assert recorded() == [("rows", ["shop.tag"])]
 
 
-def test_very_many_rows_of_a_transaction_are_one_change(exposed, monkeypatch):
+def test_rows_beyond_the_limit_of_a_transaction_are_one_change(register, monkeypatch):
     monkeypatch.setattr(capture, "MAX_ROWS_PER_TRANSACTION", 3)
-    exposed(Tag, wanted=[Tag])
+    register(Tag, followed=[Tag])
     with transaction.atomic():
         for number in range(10):
             Tag.objects.create(label=str(number))
-    assert [kind for kind, _ in found()] == ["row"] * 3 + ["rows"]
+    assert [kind for kind, _ in recorded()] == ["row"] * 3 + ["rows"]
 
 
-def test_a_transaction_is_one_batch_however_many_rows_it_writes(exposed):
-    exposed(Tag, Badge, wanted=[Tag, Badge])
+def test_transaction_is_one_batch_regardless_of_its_number_of_rows(register):
+    register(Tag, Badge, followed=[Tag, Badge])
     with transaction.atomic():
         tags = [
             Tag.objects.create(label=str(number))
@@ -246,17 +246,17 @@ def test_a_transaction_is_one_batch_however_many_rows_it_writes(exposed):
         asked = statements(lambda: [badge.save(force_insert=True) for badge in badges])
         asked += statements(lambda: [tag.save() for tag in tags])
         assert len(asked) == len(badges) + len(tags) + 1  # any badges, once
-    assert found()[capture.MAX_ROWS_PER_TRANSACTION :] == [
+    assert recorded()[capture.MAX_ROWS_PER_TRANSACTION :] == [
         ("rows", ["shop.tag"]),
         ("rows", ["shop.badge"]),
     ]
     assert change_log.numbered("default").waiting == [] and change_log.tip("default").last == 1
 
 
-def test_the_bell_rings_after_the_commit_once(exposed, monkeypatch):
+def test_wakeup_is_sent_once_after_the_commit(register, monkeypatch):
     rung = []
-    monkeypatch.setattr(capture, "wake_for_changes", lambda: rung.append(found()))
-    exposed(Tag, wanted=[Tag])
+    monkeypatch.setattr(capture, "wake_for_changes", lambda: rung.append(recorded()))
+    register(Tag, followed=[Tag])
     with transaction.atomic():
         Tag.objects.create(label="x")
         Tag.objects.create(label="y")
@@ -267,25 +267,25 @@ def test_the_bell_rings_after_the_commit_once(exposed, monkeypatch):
 # Which rows.
 
 
-def test_a_child_is_its_parents_too_and_a_proxy_what_it_stands_for(exposed):
-    exposed(Place, Warehouse, wanted=[Place])
+def test_change_names_parent_models_and_the_concrete_model_of_a_proxy(register):
+    register(Place, Warehouse, followed=[Place])
     warehouse = Warehouse.objects.create(name="North")
     keys = {"pk": str(warehouse.pk)}
-    assert found() == [("row", {"shop.place": keys, "shop.warehouse": keys})]
+    assert recorded() == [("row", {"shop.place": keys, "shop.warehouse": keys})]
     LocalPlace.objects.get().save()
-    assert found()[1:] == found()[:1]
+    assert recorded()[1:] == recorded()[:1]
 
 
-def test_a_row_that_is_saved_as_its_parents_is_its_childs_too(exposed):
-    exposed(Warehouse, wanted=[Warehouse])
+def test_saved_parent_row_is_a_change_of_the_child_model(register):
+    register(Warehouse, followed=[Warehouse])
     place = Warehouse.objects.create(name="North").place_ptr
     assert statements(place.save) == ["UPDATE", "INSERT"]
     keys = {"pk": str(place.pk)}
     place.delete()
-    assert found() == [("row", {"shop.warehouse": keys})] * 3
+    assert recorded() == [("row", {"shop.warehouse": keys})] * 3
 
 
-def test_a_child_that_has_a_key_of_its_own_is_not_named_by_its_parents(exposed):
+def test_child_with_its_own_primary_key_is_not_named_by_the_parent_key(register):
     with isolate_apps("tests.shop"):
 
         class Depot(Place):
@@ -299,7 +299,7 @@ def test_a_child_that_has_a_key_of_its_own_is_not_named_by_its_parents(exposed):
             class Meta:
                 app_label = "shop"
 
-        exposed(Depot, Annex)
+        register(Depot, Annex)
         place, warehouse, depot = Place(pk=1, name="x"), Warehouse(pk=2), Depot(number=3, id=4)
     named = {"shop.annex": {"pk": "1"}}
     assert visibility.keys_of(place) == named
@@ -316,7 +316,7 @@ def test_a_child_that_has_a_key_of_its_own_is_not_named_by_its_parents(exposed):
         (partial(models.DecimalField, max_digits=9, decimal_places=3), Decimal("1.500")),
     ],
 )
-def test_a_row_is_named_alike_by_itself_and_by_its_key(exposed, field, key):
+def test_row_has_the_same_keys_from_instance_and_from_primary_key(register, field, key):
     with isolate_apps("tests.shop"):
 
         class Moment(models.Model):  # noqa: DJ008
@@ -325,26 +325,26 @@ def test_a_row_is_named_alike_by_itself_and_by_its_key(exposed, field, key):
             class Meta:
                 app_label = "shop"
 
-        exposed(Moment)
+        register(Moment)
         assert visibility.keys_by_pk(Moment, key) == visibility.keys_of(Moment(pk=key))
 
 
-def test_a_field_that_only_the_child_has_does_not_name_it_by_its_parents(exposed):
-    exposed(Warehouse, uri="warehouse://{capacity}")
+def test_child_field_in_the_uri_is_missing_in_keys_from_the_parent(register):
+    register(Warehouse, uri="warehouse://{capacity}")
     assert visibility.keys_of(Place(pk=1, name="x")) == {"shop.warehouse": {"pk": "1"}}
     assert visibility.keys_of(Warehouse(pk=1, capacity=7)) == {
         "shop.warehouse": {"capacity": "7", "pk": "1"}
     }
 
 
-def test_a_parent_alone_is_wanted(exposed):
-    exposed(Place, wanted=[Place])
+def test_saved_child_is_recorded_for_followers_of_the_parent(register):
+    register(Place, followed=[Place])
     warehouse = Warehouse.objects.create(name="North")
-    assert found() == [("row", {"shop.place": {"pk": str(warehouse.pk)}})]
+    assert recorded() == [("row", {"shop.place": {"pk": str(warehouse.pk)}})]
 
 
-def test_a_row_that_is_deleted_by_another_class_is_told(exposed):
-    exposed(Place, Badge, wanted=[Place, Badge])
+def test_row_deleted_through_proxy_or_child_model_is_recorded(register):
+    register(Place, Badge, followed=[Place, Badge])
     place, warehouse = Place.objects.create(name="Here"), Warehouse.objects.create(name="North")
     badge = Badge.objects.create(code="A", colour="red")
     keys = [{"pk": str(row.pk)} for row in (place, warehouse, badge)]
@@ -358,22 +358,22 @@ def test_a_row_that_is_deleted_by_another_class_is_told(exposed):
     LocalPlace.objects.filter(pk=place.pk).delete()
     Warehouse.objects.all().delete()
     Later.objects.all().delete()
-    told = [subject for _, subject in found()]
+    told = [subject for _, subject in recorded()]
     assert [{"shop.place": key} for key in keys[:2]] == told[:2]
     assert {"shop.badge": keys[2]} == told[-1]
 
 
-def test_a_row_is_named_as_its_resources_name_it(exposed):
-    exposed(Badge, wanted=[Badge], uri="badge://{colour}")
+def test_change_contains_the_fields_of_the_resource_uri(register):
+    register(Badge, followed=[Badge], uri="badge://{colour}")
     badge = Badge.objects.create(code="A", colour="red")
     badge.delete()
-    assert found() == [("row", {"shop.badge": {"colour": "red", "pk": "A"}})] * 2
+    assert recorded() == [("row", {"shop.badge": {"colour": "red", "pk": "A"}})] * 2
 
 
-def test_both_ends_of_a_relation_have_changed(exposed):
+def test_many_to_many_change_records_both_ends(register):
     from tests.shop.models import Invoice
 
-    exposed(Invoice, Tag, wanted=[Tag, Invoice])
+    register(Invoice, Tag, followed=[Tag, Invoice])
     company = Company.objects.create(name="Acme")
     customer = company.customers.create(name="Carla")
     invoice = Invoice.objects.create(
@@ -384,24 +384,24 @@ def test_both_ends_of_a_relation_have_changed(exposed):
     invoice.tags.add(*tags)
     mine = ("row", {"shop.invoice": {"number": "A-1", "pk": str(invoice.pk)}})
     theirs = [("row", {"shop.tag": {"pk": str(tag.pk)}}) for tag in tags]
-    assert sorted(found(), key=str) == sorted([mine, *theirs], key=str)
+    assert sorted(recorded(), key=str) == sorted([mine, *theirs], key=str)
     invoice.tags.add(*tags)  # nothing is new
-    assert len(found()) == 3
+    assert len(recorded()) == 3
     invoice.tags.clear()
-    assert found()[3:] == [mine, ("rows", ["shop.tag"])]
+    assert recorded()[3:] == [mine, ("rows", ["shop.tag"])]
 
 
-def test_a_row_of_which_nothing_was_loaded_is_any_row_when_it_is_gone(exposed, caplog):
-    exposed(Tag, wanted=[Tag], uri="tag://{label}")
+def test_deleted_row_with_deferred_fields_is_recorded_as_any_row(register, caplog):
+    register(Tag, followed=[Tag], uri="tag://{label}")
     Tag.objects.create(label="x")
     Tag.objects.only("pk").delete()
-    assert found()[1:] == [("rows", ["shop.tag"])] and not caplog.records
+    assert recorded()[1:] == [("rows", ["shop.tag"])] and not caplog.records
 
 
 @pytest.mark.parametrize("known", ["_is_there", "_is_lacking", "_is_impossible"])
-def test_who_commits_by_hand_is_not_stopped(exposed, monkeypatch, known):
-    exposed(Tag, wanted=[Tag])
-    want(ANYTHING)
+def test_changes_are_recorded_without_autocommit(register, monkeypatch, known):
+    register(Tag, followed=[Tag])
+    follow(ANYTHING)
     if known == "_is_lacking":
         monkeypatch.setattr(watched, "is_ready", lambda alias: False)
     elif known == "_is_impossible":
@@ -415,37 +415,37 @@ def test_who_commits_by_hand_is_not_stopped(exposed, monkeypatch, known):
         transaction.commit()
     finally:
         transaction.set_autocommit(True)
-    kinds = {kind for alias in ("default", LOG) for kind, _ in found(alias)}
+    kinds = {kind for alias in ("default", LOG) for kind, _ in recorded(alias)}
     assert kinds == (set() if known == "_is_impossible" else {"row", "uri"})
 
 
-def test_a_row_without_a_key_that_can_be_told_is_any_row(exposed, monkeypatch, caplog):
+def test_row_whose_keys_cannot_be_read_is_recorded_as_any_row(register, monkeypatch, caplog):
     monkeypatch.setattr(capture, "keys_of", lambda row: 1 / 0)
-    exposed(Tag, wanted=[Tag])
+    register(Tag, followed=[Tag])
     Tag.objects.create(label="x")
-    assert found() == [("rows", ["shop.tag"])] and "cannot be read" in caplog.text
+    assert recorded() == [("rows", ["shop.tag"])] and "cannot be read" in caplog.text
 
 
 # Permissions.
 
 
-def test_who_may_use_something_else_is_told(exposed):
-    want(ANYTHING)
+def test_permission_changes_are_recorded_for_users_and_groups(register):
+    follow(ANYTHING)
     assert watched([ANYTHING])
     user = User.objects.create_user("carol")
     group, permission = Group.objects.create(name="g"), Permission.objects.first()
     user.user_permissions.add(permission)
     user.groups.add(group)
     group.user_set.remove(user)
-    assert found() == [("user", str(user.pk))] * 3
+    assert recorded() == [("user", str(user.pk))] * 3
     group.permissions.add(permission)
     permission.group_set.remove(group)
     permission.user_set.clear()
-    assert found()[3:] == [("group", str(group.pk))] * 2 + [("user", "")]
+    assert recorded()[3:] == [("group", str(group.pk))] * 2 + [("user", "")]
 
 
-def test_a_group_or_a_permission_that_is_deleted_takes_something_from_everybody(exposed):
-    want(ANYTHING)
+def test_deleted_group_or_permission_is_a_change_for_all_users(register):
+    follow(ANYTHING)
     assert watched([ANYTHING])
     group = Group.objects.create(name="g")
     permission = Permission.objects.create(
@@ -454,37 +454,37 @@ def test_a_group_or_a_permission_that_is_deleted_takes_something_from_everybody(
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         group.delete()
         raise ZeroDivisionError
-    assert found() == []
+    assert recorded() == []
     Group.objects.all().delete()
     permission.delete()
-    assert found() == [("user", "")] * 2
+    assert recorded() == [("user", "")] * 2
 
 
-# What goes wrong.
+# Failures.
 
 
-def test_a_log_that_is_gone_stops_nobody_who_saves(exposed, monkeypatch, caplog):
-    exposed(Tag, wanted=[Tag])
+def test_unreadable_change_log_does_not_fail_a_save(register, monkeypatch, caplog):
+    register(Tag, followed=[Tag])
     monkeypatch.setattr(change_log, "followed_models", lambda: 1 / 0)
     watched.forget()
     with caplog.at_level(logging.WARNING):
         Tag.objects.create(label="x")
         Tag.objects.create(label="y")
-    assert len(found()) == 2  # nobody knows who wants to know: it is written down
+    assert len(recorded()) == 2  # nobody knows who wants to know: changes are recorded
     assert caplog.text.count("Followed models cannot be read") == 1
 
 
-def test_a_database_without_the_table_has_its_changes_beside_the_log(exposed, monkeypatch):
+def test_database_without_the_table_records_changes_in_the_log_database(register, monkeypatch):
     if LOG == "default":
         pytest.skip("The log is there, and so is the table.")
     monkeypatch.setattr(change_log, "has_table", lambda alias: alias == LOG)
-    exposed(Tag, wanted=[Tag])
+    register(Tag, followed=[Tag])
     Tag.objects.create(label="x")
-    assert [kind for kind, _ in found(LOG)] == ["row"] and change_log.held() == [LOG]
+    assert [kind for kind, _ in recorded(LOG)] == ["row"] and change_log.held() == [LOG]
 
 
-def test_before_it_is_migrated_nobody_wants_to_know(exposed, monkeypatch):
-    exposed(Tag)
+def test_saves_work_before_migrations_have_run(register, monkeypatch):
+    register(Tag)
     monkeypatch.setattr(change_log, "is_possible", lambda: False)
     monkeypatch.setattr(change_log, "rows", lambda model: broken())
     assert statements(lambda: Tag(label="x").save(force_insert=True)) == ["INSERT"]
@@ -497,5 +497,5 @@ def broken():
     raise OperationalError("no such table")
 
 
-def test_the_databases_of_changes():
+def test_aliases_are_the_default_and_the_log_database():
     assert change_log.aliases() == {"default", LOG}

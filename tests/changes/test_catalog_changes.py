@@ -1,4 +1,4 @@
-"""What a deployment brings: lists that are no longer what they were are told, once."""
+"""A deployment with other tools, prompts or resources sends one list notification."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def said(monkeypatch):
+def recorded(monkeypatch):
     found = []
     monkeypatch.setattr(capture, "say", lambda *changes: found.extend(changes))
     return found
@@ -22,9 +22,9 @@ def said(monkeypatch):
 
 @pytest.fixture
 def deployed():
-    """The server as it is with these words of its one tool."""
+    """Return the server with this description of its one tool."""
 
-    def made(words):
+    def made(description):
         servers._servers.pop("deployed", None)
         server = Server("deployed")
 
@@ -32,21 +32,21 @@ def deployed():
         def add(request, a: int) -> int:
             return a
 
-        server._catalog.tools["add"].description = words
+        server._catalog.tools["add"].description = description
         return server
 
     yield made
     servers._servers.pop("deployed", None)
 
 
-def test_what_is_as_it_was_is_not_told(said, deployed):
+def test_unchanged_catalog_sends_no_notification(recorded, deployed):
     for _ in range(2):
         api.tell(deployed("Add."))
-    assert said == [] and BroadcastCursor.objects.count() == 3
+    assert recorded == [] and BroadcastCursor.objects.count() == 3
 
 
-def test_what_has_changed_is_told_once(said, deployed):
+def test_changed_catalog_sends_one_list_notification(recorded, deployed):
     api.tell(deployed("Add."))
     for _ in range(2):
         api.tell(deployed("Add one."))
-    assert said == [("list", {"what": "tools", "server": "deployed"})]
+    assert recorded == [("list", {"what": "tools", "server": "deployed"})]

@@ -1,4 +1,4 @@
-"""Whom a change of groups concerns, of those who are connected."""
+"""A change set with groups resolves to the connected users who are members."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.asyncio]
 
 
 @pytest.mark.slow
-async def test_it_is_their_members(shared_db, people):
-    carol, group = people
+async def test_changed_group_resolves_to_its_connected_members(shared_db, user_and_group):
+    carol, group = user_and_group
     found = await resolved(ChangeSet(groups={str(group.pk): None}), [str(carol.pk), "no key", None])
     assert found.permits(str(carol.pk)) and not found.permits("0") and not found.groups
 
 
-async def test_of_more_groups_than_are_asked_for_at_once_none_is_forgotten(
-    shared_db, people, monkeypatch
-):
-    """Attack: whoever changes many groups in one moment hides that of one."""
+async def test_groups_beyond_one_query_are_all_resolved(shared_db, user_and_group, monkeypatch):
+    """Attack: change many groups at once to hide the change of one."""
     monkeypatch.setattr(change_set, "GROUPS_PER_QUERY", 2)
-    carol, group = people
+    carol, group = user_and_group
     groups = dict.fromkeys(["a", "b", str(group.pk)])
     assert (await resolved(ChangeSet(groups=groups), [str(carol.pk)])).permits(str(carol.pk))
 
 
 @pytest.fixture
-def people():
+def user_and_group():
     user, group = User.objects.create_user("carol"), Group.objects.create(name="g")
     user.groups.add(group)
     return user, group

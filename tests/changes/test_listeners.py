@@ -1,4 +1,4 @@
-"""Hearing of changes that any process makes: who is told, how often, and what it costs."""
+"""Listeners are notified of changes that any process commits: who, how often, and at what cost."""
 
 from __future__ import annotations
 
@@ -24,25 +24,28 @@ from tests.shop.models import Badge, Customer, Place, Tag, Warehouse
 
 from ..storage.rows import elsewhere
 from ..unreachable import unreachable
-from .shops import counted
+from .shop_server import counted_statements
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("at_once")]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("immediate_delivery"),
+]
 LOG = settings.DJANGO_MCP["DATABASE"]
 
 
-class Ear:
-    """One listen of one user."""
+class Listener:
+    """A listener of one user, with the messages and completed pages that it received."""
 
     def __init__(self, server: Any, user: Any, *places: tuple[str, str], lists: bool = False):
         self.principal: Principal | None = Principal(user)
-        self.said: list[Any] = []
+        self.messages: list[Any] = []
         self.listening = SubscriptionFilter(
-            server, Connection(transport="http"), self.who, self.said.append
+            server, Connection(transport="http"), self.get_principal, self.messages.append
         )
         self.places, self.lists, self.ended, self.pages = dict(places), lists, False, []
-        self.welcome = True
+        self.token_valid = True
 
-    async def who(self) -> Principal:
+    async def get_principal(self) -> Principal:
         assert self.principal is not None
         return self.principal
 
@@ -50,7 +53,7 @@ class Ear:
         self.principal = principal
 
     async def is_token_valid(self) -> bool:
-        return self.welcome
+        return self.token_valid
 
     def end(self) -> None:
         self.ended = True
@@ -68,19 +71,19 @@ class Ear:
         await self.listening.listen(1, wanted, self.places)
 
     @property
-    def told(self) -> list[str]:
-        names = (one["params"].get("uri", one["method"]) for one in self.said[1:])
+    def notified(self) -> list[str]:
+        names = (one["params"].get("uri", one["method"]) for one in self.messages[1:])
         return [name.removeprefix("notifications/") for name in names]
 
 
 @pytest.fixture
-def ears(loop, shop) -> Callable[..., Any]:
+def listen(loop, shop) -> Callable[..., Any]:
     def made(user, *rows, **options):
         at = [(uri_of(shop, row), place_at(row)) for row in rows]
-        ear = Ear(shop, user, *at, **options)
-        loop.begin(ear.listen())
-        loop.until(lambda: ear.said)
-        return ear
+        listener = Listener(shop, user, *at, **options)
+        loop.begin(listener.listen())
+        loop.until(lambda: listener.messages)
+        return listener
 
     return made
 
@@ -93,15 +96,15 @@ def place_at(row):
     return place(row._meta.label_lower, str(row.pk))
 
 
-def quiet(loop):
-    """Everything that was committed is told."""
+def wait_for_delivery(loop):
+    """Wait until listeners were notified of every committed change."""
 
     made, feed_ = loop.do(listener_registry), loop.do(change_feed)
 
     def rest() -> bool:
         tips = {alias: change_log.tip(alias) for alias in change_log.aliases()}
-        told = not made._tasks and not feed_._listed
-        return told and all(
+        is_idle = not made._tasks and not feed_._listed
+        return is_idle and all(
             not tip.waiting and feed_._cursors.get(alias) == tip.last for alias, tip in tips.items()
         )
 
@@ -109,219 +112,240 @@ def quiet(loop):
     loop.sleep(0.02)
 
 
-# Who is told.
+# Who is notified.
 
 
-def test_a_save_is_told_to_who_sees_it(loop, shop, people, ears):
-    (mine, theirs), (alice, bob) = people(2)
+def test_saved_row_notifies_only_listeners_who_can_see_it(loop, shop, create_companies, listen):
+    (mine, theirs), (alice, bob) = create_companies(2)
     row, other = Customer.objects.create(company=mine), Customer.objects.create(company=theirs)
-    one, two = ears(alice, row), ears(bob, other)
+    one, two = listen(alice, row), listen(bob, other)
     row.save()
-    quiet(loop)
-    assert one.told == [f"resources/updated {uri_of(shop, row)}".split()[1]] and two.told == []
+    wait_for_delivery(loop)
+    assert (
+        one.notified == [f"resources/updated {uri_of(shop, row)}".split()[1]] and two.notified == []
+    )
 
 
-def test_what_leaves_is_told_once_and_what_comes_back_again(loop, shop, people, ears):
-    (mine, theirs), (alice, _) = people(2)
+def test_row_that_becomes_invisible_notifies_once_and_again_when_it_returns(
+    loop, shop, create_companies, listen
+):
+    (mine, theirs), (alice, _) = create_companies(2)
     row = Customer.objects.create(company=mine)
-    one, uri = ears(alice, row), uri_of(shop, row)
+    one, uri = listen(alice, row), uri_of(shop, row)
     for company, count in ((theirs, 1), (theirs, 1), (mine, 2)):
         row.company = company
         row.save()
-        quiet(loop)
-        assert one.told == [uri] * count
+        wait_for_delivery(loop)
+        assert one.notified == [uri] * count
 
 
-def test_a_row_that_is_deleted_is_told_to_who_saw_it(loop, shop, people, ears):
-    (mine, theirs), (alice, bob) = people(2)
+def test_deleted_row_notifies_only_listeners_who_could_see_it(loop, shop, create_companies, listen):
+    (mine, theirs), (alice, bob) = create_companies(2)
     row = Customer.objects.create(company=mine)
-    one, uri = ears(alice, row), uri_of(shop, row)
-    two = ears(bob, Customer.objects.create(company=theirs))
+    one, uri = listen(alice, row), uri_of(shop, row)
+    two = listen(bob, Customer.objects.create(company=theirs))
     row.delete()
-    quiet(loop)
-    assert one.told == [uri] and two.told == []
+    wait_for_delivery(loop)
+    assert one.notified == [uri] and two.notified == []
 
 
-def test_a_row_that_is_renamed_is_told_under_its_old_address(loop, shop, people, ears):
-    _, (alice,) = people(1)
+def test_row_with_new_uri_notifies_subscribers_of_its_old_uri(loop, shop, create_companies, listen):
+    _, (alice,) = create_companies(1)
     badge = Badge.objects.create(code="A", colour="red")
-    one = ears(alice, badge)
+    one = listen(alice, badge)
     badge.colour = "blue"
     badge.save()
-    quiet(loop)
-    assert one.told == ["badge://red"]
+    wait_for_delivery(loop)
+    assert one.notified == ["badge://red"]
     Badge.objects.create(code="B", colour="red")  # another row at that address
-    quiet(loop)
-    assert one.told == ["badge://red"] * 2
+    wait_for_delivery(loop)
+    assert one.notified == ["badge://red"] * 2
 
 
-def test_many_rows_at_once(loop, shop, people, ears):
-    (mine,), (alice,) = people(1)
+def test_change_of_any_rows_of_a_model_notifies_subscribers_once(
+    loop, shop, create_companies, listen
+):
+    (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
-    one, uri = ears(alice, row), uri_of(shop, row)
+    one, uri = listen(alice, row), uri_of(shop, row)
     change_log.record("default", (change_log.ROWS, ["shop.customer"]))
     change_log.record("default", (change_log.ROWS, ["shop.tag"]), ("newer", ""))
-    quiet(loop)
-    assert one.told == [uri]
+    wait_for_delivery(loop)
+    assert one.notified == [uri]
 
 
-def test_what_is_said_by_hand(loop, shop, people, ears):
-    (mine,), (alice,) = people(1)
+def test_notify_functions_reach_listeners_of_that_server(loop, shop, create_companies, listen):
+    (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
-    one, uri = ears(alice, row), uri_of(shop, row)
+    one, uri = listen(alice, row), uri_of(shop, row)
     Customer.objects.filter(pk=row.pk).update(name="x")
     mcp.notify_changed(row)
-    quiet(loop)
+    wait_for_delivery(loop)
     mcp.notify_changed(uri, server=shop)
     mcp.notify_changed(uri, server=mcp.server)
-    quiet(loop)
+    wait_for_delivery(loop)
     mcp.notify_elicitation_complete("id")
-    quiet(loop)
-    assert one.told == [uri] * 2 and one.pages == ["id"]
+    wait_for_delivery(loop)
+    assert one.notified == [uri] * 2 and one.pages == ["id"]
 
 
-def test_who_is_connected_later_hears_of_what_comes_later(loop, shop, people, ears):
-    (mine,), (alice,) = people(1)
+def test_new_listener_receives_only_later_changes(loop, shop, create_companies, listen):
+    (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
-    first = ears(alice, row)
+    first = listen(alice, row)
     row.save()
-    quiet(loop)
-    second = ears(alice, row)
+    wait_for_delivery(loop)
+    second = listen(alice, row)
     row.save()
-    quiet(loop)
-    assert len(first.told) == 2 and len(second.told) == 1
+    wait_for_delivery(loop)
+    assert len(first.notified) == 2 and len(second.notified) == 1
 
 
-def test_who_lags_behind_what_is_forgotten_hears_that_anything_may_have_changed(
-    loop, shop, people, ears
+def test_listener_behind_pruned_changes_is_notified_of_everything(
+    loop, shop, create_companies, listen
 ):
-    (mine,), (alice,) = people(1)
+    (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
-    one, uri = ears(alice, row, lists=True), uri_of(shop, row)
+    one, uri = listen(alice, row, lists=True), uri_of(shop, row)
 
     row.save()
-    quiet(loop)
-    assert one.told.count(uri) == 1
-    before = len(one.told)
+    wait_for_delivery(loop)
+    assert one.notified.count(uri) == 1
+    before = len(one.notified)
     Change.objects.using("default").filter(pk=change_log.FLOOR).update(seq=10_000)
     Change.objects.using("default").filter(pk=change_log.LAST).update(seq=10_001)
-    quiet(loop)
-    assert sorted(one.told[before:]) == [uri, "resources/list_changed"]
+    wait_for_delivery(loop)
+    assert sorted(one.notified[before:]) == [uri, "resources/list_changed"]
 
 
-def test_who_sees_a_child_hears_when_its_parent_is_saved(loop, shop, people, ears):
-    _, (alice,) = people(1)
+def test_saved_parent_row_notifies_listeners_of_visible_child_row(
+    loop, shop, create_companies, listen
+):
+    _, (alice,) = create_companies(1)
     mine, hidden = (Warehouse.objects.create(name="x", capacity=n) for n in (1, 0))
-    one = ears(alice, mine)
-    two = ears(alice, hidden)  # which she has never seen
+    one = listen(alice, mine)
+    two = listen(alice, hidden)  # a row that she has never seen
     loop.do(two.listening._visible.clear)
     for row in (mine, hidden):
         row.place_ptr.save()
     Place.objects.create(name="y")  # which is no warehouse
-    quiet(loop)
-    assert one.told == [uri_of(shop, mine)] and two.told == []
+    wait_for_delivery(loop)
+    assert one.notified == [uri_of(shop, mine)] and two.notified == []
 
 
 # Lists.
 
 
-def test_lists_are_told_of_rows_that_one_sees_or_saw(loop, shop, people, ears):
-    (mine, theirs), (alice, bob) = people(2)
-    one, two = ears(alice, lists=True), ears(bob, lists=True)
+def test_list_notification_only_for_rows_visible_before_or_after(
+    loop, shop, create_companies, listen
+):
+    (mine, theirs), (alice, bob) = create_companies(2)
+    one, two = listen(alice, lists=True), listen(bob, lists=True)
     row = Customer.objects.create(company=mine)
-    quiet(loop)
-    assert one.told == ["resources/list_changed"] and two.told == []
+    wait_for_delivery(loop)
+    assert one.notified == ["resources/list_changed"] and two.notified == []
     row.delete()
-    quiet(loop)
-    assert one.told == ["resources/list_changed"] * 2 and two.told == []
+    wait_for_delivery(loop)
+    assert one.notified == ["resources/list_changed"] * 2 and two.notified == []
 
 
-def test_lists_are_told_of_whichever_rows_to_who_sees_any_or_saw_one(loop, shop, people, ears):
-    (mine, _), (alice, bob) = people(2)
+def test_list_notification_for_any_rows_only_if_some_row_is_or_was_visible(
+    loop, shop, create_companies, listen
+):
+    (mine, _), (alice, bob) = create_companies(2)
     Customer.objects.create(company=mine)
-    one, two = ears(alice, lists=True), ears(bob, lists=True)
+    one, two = listen(alice, lists=True), listen(bob, lists=True)
     any_of_them = change_log.ROWS, ["shop.customer", "shop.badge"]
     change_log.record("default", any_of_them)
-    quiet(loop)
-    assert one.told == ["resources/list_changed"] and two.told == []
+    wait_for_delivery(loop)
+    assert one.notified == ["resources/list_changed"] and two.notified == []
     for _ in range(2):
         Customer.objects.all()._raw_delete("default")
         change_log.record("default", any_of_them)
-        quiet(loop)
-        assert one.told == ["resources/list_changed"] * 2 and two.told == []
+        wait_for_delivery(loop)
+        assert one.notified == ["resources/list_changed"] * 2 and two.notified == []
 
 
-def test_of_very_many_rows_none_is_passed_over(loop, shop, people, ears, monkeypatch):
-    """Those that came first are one's own, and more came since than are remembered one by one."""
+def test_list_notification_checks_all_of_very_many_rows(
+    loop, shop, create_companies, listen, monkeypatch
+):
+    """The visible row comes first, and more rows follow than are remembered one by one."""
     monkeypatch.setattr(subscriptions, "MAX_LISTED_URIS", 10)
-    (mine, theirs), (alice, bob) = people(2)
+    (mine, theirs), (alice, bob) = create_companies(2)
     row = Customer.objects.create(company=mine)
     Customer.objects.bulk_create(Customer(company=theirs) for _ in range(30))
-    one, two = ears(alice, lists=True), ears(User.objects.create(username="of none"), lists=True)
+    one, two = (
+        listen(alice, lists=True),
+        listen(User.objects.create(username="of none"), lists=True),
+    )
     keys = [row.pk, *Customer.objects.filter(company=theirs).values_list("pk", flat=True)]
     change_log.record(
         "default", *[(change_log.ROW, {"shop.customer": {"pk": str(k)}}) for k in keys]
     )
-    quiet(loop)
-    assert one.told == ["resources/list_changed"] and two.told == []
+    wait_for_delivery(loop)
+    assert one.notified == ["resources/list_changed"] and two.notified == []
     row.save()
-    quiet(loop)
+    wait_for_delivery(loop)
     row.delete()
     Customer.objects.filter(company=mine)._raw_delete("default")
     change_log.record(
         "default", *[(change_log.ROW, {"shop.customer": {"pk": str(k)}}) for k in keys]
     )
-    quiet(loop)
-    assert one.told == ["resources/list_changed"] * 3 and two.told == []
+    wait_for_delivery(loop)
+    assert one.notified == ["resources/list_changed"] * 3 and two.notified == []
 
 
-def test_what_is_said_of_a_row_by_hand_is_said_of_lists_too(loop, shop, people, ears):
-    (mine,), (alice,) = people(1)
-    one = ears(alice, lists=True)
+def test_notify_changed_of_a_row_also_notifies_of_the_list(loop, shop, create_companies, listen):
+    (mine,), (alice,) = create_companies(1)
+    one = listen(alice, lists=True)
     (row,) = Customer.objects.bulk_create([Customer(company=mine)])
     mcp.notify_changed(row, server=mcp.server)
     mcp.notify_changed(row, server=shop)
-    quiet(loop)
-    assert one.told == ["resources/list_changed"]
+    wait_for_delivery(loop)
+    assert one.notified == ["resources/list_changed"]
 
 
-def test_a_row_that_is_renamed_by_hand_is_told_under_its_old_address(loop, shop, people, ears):
-    _, (alice,) = people(1)
+def test_notify_changed_of_row_with_new_uri_notifies_subscribers_of_old_uri(
+    loop, shop, create_companies, listen
+):
+    _, (alice,) = create_companies(1)
     row = Badge.objects.create(code="x", colour="red")
-    one = ears(alice, row)
+    one = listen(alice, row)
     Badge.objects.update(colour="blue")
     mcp.notify_changed(Badge.objects.get(), server=shop)
-    quiet(loop)
-    assert one.told == ["badge://red"]
+    wait_for_delivery(loop)
+    assert one.notified == ["badge://red"]
 
 
 @pytest.mark.slow
-def test_lists_are_told_at_most_once_a_second(loop, shop, people, ears, monkeypatch):
+def test_list_notifications_are_throttled(loop, shop, create_companies, listen, monkeypatch):
     monkeypatch.setattr(feed, "LISTING_INTERVAL_SECONDS", 0.5)
-    (mine,), (alice,) = people(1)
-    one, began = ears(alice, lists=True), time.monotonic()
+    (mine,), (alice,) = create_companies(1)
+    one, began = listen(alice, lists=True), time.monotonic()
     for number in range(30):
         Customer.objects.create(company=mine, name=str(number))
         loop.sleep(0.02)
-    quiet(loop)
-    assert 1 <= len(one.told) <= 2 + (time.monotonic() - began) / 0.5
+    wait_for_delivery(loop)
+    assert 1 <= len(one.notified) <= 2 + (time.monotonic() - began) / 0.5
 
 
-def test_who_may_use_something_else_reads_lists_again(loop, shop, people, ears):
+def test_permission_change_sends_list_notifications_to_that_user_only(
+    loop, shop, create_companies, listen
+):
     from django.contrib.auth.models import Permission
 
-    _, (alice, bob) = people(2)
-    one, two = ears(alice, lists=True), ears(bob, lists=True)
+    _, (alice, bob) = create_companies(2)
+    one, two = listen(alice, lists=True), listen(bob, lists=True)
     alice.user_permissions.add(Permission.objects.first())
-    quiet(loop)
-    assert one.told == ["resources/list_changed"] and two.told == []
+    wait_for_delivery(loop)
+    assert one.notified == ["resources/list_changed"] and two.notified == []
 
 
-# What it costs.
+# Cost.
 
 
-def goes_on_anyway(sql: str) -> bool:
-    """Looks for changes and switches, a living process, what begins a transaction or earlier."""
+def is_background_query(sql: str) -> bool:
+    """Whether the query polls, is a heartbeat, or opens a transaction or connection."""
     framing = ("BEGIN", "COMMIT", "SELECT set_config", "SELECT VERSION", "SET ", "PRAGMA")
     looking = "IS NULL" in sql and not sql.startswith("UPDATE")
     ticking = "django_mcp_process" in sql or "django_mcp_switch" in sql
@@ -329,73 +353,81 @@ def goes_on_anyway(sql: str) -> bool:
 
 
 @pytest.mark.slow
-def test_five_thousand_listens_of_fifty_users(loop, shop, people):
-    companies, users = people(50)
+def test_five_thousand_listeners_of_fifty_users_cost_one_query_per_user(
+    loop, shop, create_companies
+):
+    companies, users = create_companies(50)
     rows = [Customer.objects.create(company=company) for company in companies]
     made = [
-        Ear(shop, user, (uri_of(shop, row), place_at(row)))
+        Listener(shop, user, (uri_of(shop, row), place_at(row)))
         for user, row in zip(users, rows, strict=True)
         for _ in range(100)
     ]
-    for ear in made:
-        loop.tasks.append(loop._runner.get_loop().create_task(ear.listen()))
-    loop.until(lambda: all(ear.said for ear in made), 60)
+    for listener in made:
+        loop.tasks.append(loop._runner.get_loop().create_task(listener.listen()))
+    loop.until(lambda: all(listener.messages for listener in made), 60)
     change_log.record(
         "default", *[(change_log.ROW, {"shop.customer": {"pk": str(r.pk)}}) for r in rows]
     )
-    with counted() as found:
-        loop.until(lambda: all(ear.told for ear in made), 60)
+    with counted_statements() as found:
+        loop.until(lambda: all(listener.notified for listener in made), 60)
     looks = {sql: n for sql, n in found.items() if 'FROM "shop_customer"' in sql.replace("`", '"')}
-    others = {sql: n for sql, n in found.items() if sql not in looks and not goes_on_anyway(sql)}
+    others = {
+        sql: n for sql, n in found.items() if sql not in looks and not is_background_query(sql)
+    }
     assert sum(looks.values()) == 50 and sum(others.values()) <= 10, found
-    assert all(len(ear.told) == 1 for ear in made)
+    assert all(len(listener.notified) == 1 for listener in made)
 
 
-# Who may no longer hear.
+# Revoked permissions.
 
 
-def test_who_may_no_longer_sign_in_is_dismissed(loop, shop, people, ears):
-    (mine,), (alice,) = people(1)
+def test_listener_of_deactivated_user_is_closed(loop, shop, create_companies, listen):
+    (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
-    one = ears(alice, row)
+    one = listen(alice, row)
     User.objects.update(is_active=False)
     row.save()
-    quiet(loop)
-    assert one.ended and one.told == ["notifications/cancelled".removeprefix("notifications/")]
+    wait_for_delivery(loop)
+    assert one.ended and one.notified == ["notifications/cancelled".removeprefix("notifications/")]
 
 
-def test_only_its_verifier_can_tell_of_a_token(loop, shop, people, ears):
-    (mine,), (alice,) = people(1)
+def test_listener_is_closed_when_its_verifier_rejects_the_token(
+    loop, shop, create_companies, listen
+):
+    (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
-    one, two = ears(alice, row), ears(alice, row)
+    one, two = listen(alice, row), listen(alice, row)
     one.principal = Principal(alice, Auth(key="of a verifier of the project's"))
     two.principal = Principal(alice, Auth(key="another"))
-    two.welcome = False
+    two.token_valid = False
     row.save()
-    quiet(loop)
-    assert one.told == [uri_of(shop, row)] and two.ended
+    wait_for_delivery(loop)
+    assert one.notified == [uri_of(shop, row)] and two.ended
 
 
-def test_nothing_that_a_user_may_do_is_kept_for_the_next_change(loop, shop, people, ears):
-    """Not even where only the verifier can tell of the token, which it does not each time."""
-    (mine,), (alice,) = people(1)
+def test_user_is_reloaded_without_cached_permissions_for_each_change(
+    loop, shop, create_companies, listen
+):
+    """This also holds for tokens that only a verifier of the project can check."""
+    (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
-    one = ears(alice, row)
+    one = listen(alice, row)
     one.principal = Principal(alice, Auth(key="of a verifier of the project's"))
     alice._perm_cache = {"shop.kept"}
     row.save()
-    quiet(loop)
-    assert one.told and one.principal.user is not alice
+    wait_for_delivery(loop)
+    assert one.notified and one.principal.user is not alice
     assert not hasattr(one.principal.user, "_perm_cache")
 
 
-# What goes wrong.
+# Failures.
 
 
-def test_a_verifier_that_does_not_answer_holds_up_nobody_else(loop, shop, people, ears):
-    (mine,), (alice,) = people(1)
+def test_slow_verifier_does_not_delay_other_listeners(loop, shop, create_companies, listen):
+    (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
-    one, two = ears(alice, row), ears(alice, row)
+    one, two = listen(alice, row), listen(alice, row)
     one.principal = Principal(alice, Auth(key="of a verifier of the project's"))
     answered = loop.do(asyncio.Event)
 
@@ -404,59 +436,67 @@ def test_a_verifier_that_does_not_answer_holds_up_nobody_else(loop, shop, people
 
     one.is_token_valid = is_token_valid
     row.save()
-    loop.until(lambda: two.told)
-    assert one.told == []
+    loop.until(lambda: two.notified)
+    assert one.notified == []
     loop.do(answered.set)
-    quiet(loop)
-    assert one.told == two.told == [uri_of(shop, row)]
+    wait_for_delivery(loop)
+    assert one.notified == two.notified == [uri_of(shop, row)]
 
 
-def test_it_goes_on_when_the_database_comes_back(loop, shop, people, ears, monkeypatch, caplog):
-    (mine,), (alice,) = people(1)
+def test_delivery_continues_when_the_database_is_reachable_again(
+    loop, shop, create_companies, listen, monkeypatch, caplog
+):
+    (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
-    one, broken, after = ears(alice, row), [unreachable()], change_log.after
+    one, broken, after = listen(alice, row), [unreachable()], change_log.after
     monkeypatch.setattr("django_mcp.changes.feed.MAX_POLL_INTERVAL_SECONDS", 0.05)
 
-    def away(*of):
+    def fails_once(*of):
         if broken:
             raise broken.pop()
         return after(*of)
 
-    monkeypatch.setattr(change_log, "after", away)
+    monkeypatch.setattr(change_log, "after", fails_once)
     row.save()
-    quiet(loop)
-    assert one.told == [uri_of(shop, row)] and "cannot be reached" in caplog.text
+    wait_for_delivery(loop)
+    assert one.notified == [uri_of(shop, row)] and "cannot be reached" in caplog.text
 
 
-def test_a_database_that_is_away_silences_no_other(away, loop, shop, people, ears, caplog):
-    (mine,), (alice,) = people(1)
+def test_unreachable_database_does_not_stop_changes_of_others(
+    unreachable_database, loop, shop, create_companies, listen, caplog
+):
+    (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
-    one, uri = ears(alice, row), uri_of(shop, row)
+    one, uri = listen(alice, row), uri_of(shop, row)
     for count in (1, 2):
         row.save()
-        loop.until(lambda count=count: one.told == [uri] * count)
-    loop.sleep(0.2)  # it is asked again, and not told of
+        loop.until(lambda count=count: one.notified == [uri] * count)
+    loop.sleep(0.2)  # the poller tries again without logging
     assert caplog.text.count("The database 'away' cannot be reached") == 1
     assert retention.prune()["changes"] == 0
 
 
-def test_what_was_missed_while_it_was_away_is_anything(away, loop, shop, people, ears):
-    (mine,), (alice,) = people(1)
+def test_database_reachable_again_counts_as_change_of_everything_in_it(
+    unreachable_database, loop, shop, create_companies, listen
+):
+    (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
-    one, uri = ears(alice, row), uri_of(shop, row)
-    away.back()
-    loop.until(lambda: one.told == [uri])
+    one, uri = listen(alice, row), uri_of(shop, row)
+    unreachable_database.restore()
+    loop.until(lambda: one.notified == [uri])
     badge = Badge.objects.create(code="A", colour="red")
-    two = ears(alice, badge)
+    two = listen(alice, badge)
     badge.save()
-    loop.until(lambda: two.told == ["badge://red"])
-    assert one.told == [uri]
+    loop.until(lambda: two.notified == ["badge://red"])
+    assert one.notified == [uri]
 
 
-def test_a_verifier_that_fails_keeps_nobody_deaf(loop, shop, people, ears, monkeypatch, caplog):
-    (mine,), (alice,) = people(1)
+def test_failed_principal_check_skips_one_change_only(
+    loop, shop, create_companies, listen, monkeypatch, caplog
+):
+    (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
-    one, renewed, broken = ears(alice, row), subscriptions.renewed, [1]
+    one, renewed, broken = listen(alice, row), subscriptions.renewed, [1]
 
     def fails(wanted):
         if broken:
@@ -466,28 +506,28 @@ def test_a_verifier_that_fails_keeps_nobody_deaf(loop, shop, people, ears, monke
 
     monkeypatch.setattr(subscriptions, "renewed", fails)
     row.save()
-    quiet(loop)
-    assert one.told == [] and "principals cannot be checked" in caplog.text
+    wait_for_delivery(loop)
+    assert one.notified == [] and "principals cannot be checked" in caplog.text
     row.save()
-    quiet(loop)
-    assert one.told == [uri_of(shop, row)]
+    wait_for_delivery(loop)
+    assert one.notified == [uri_of(shop, row)]
 
 
-def test_interest_is_said_again_before_it_is_forgotten(loop, shop, people, ears, monkeypatch):
-    (mine,), (alice,) = people(1)
-    ears(alice, Customer.objects.create(company=mine))
+def test_interest_is_renewed_before_it_expires(loop, shop, create_companies, listen, monkeypatch):
+    (mine,), (alice,) = create_companies(1)
+    listen(alice, Customer.objects.create(company=mine))
     monkeypatch.setattr(feed, "INTERESTS_RENEWAL_SECONDS", 0.0)
     said = set(Interest.objects.values_list("at", flat=True))
-    loop.until(lambda: elsewhere(lambda: said.isdisjoint(ats())))
+    loop.until(lambda: elsewhere(lambda: said.isdisjoint(interest_times())))
 
 
-def ats() -> set[Any]:
+def interest_times() -> set[Any]:
     return set(Interest.objects.values_list("at", flat=True))
 
 
-def test_nobody_is_looked_for_who_is_gone(loop, shop, people, ears):
-    (mine,), (alice,) = people(1)
-    one = ears(alice, Customer.objects.create(company=mine))
+def test_registry_without_listeners_wants_no_changes(loop, shop, create_companies, listen):
+    (mine,), (alice,) = create_companies(1)
+    one = listen(alice, Customer.objects.create(company=mine))
     made = loop.do(listener_registry)
     assert made.is_wanted and made.is_eager
     loop.do(made.remove, one)
@@ -495,28 +535,30 @@ def test_nobody_is_looked_for_who_is_gone(loop, shop, people, ears):
     Tag.objects.create(label="x")
 
 
-def test_interest_that_nobody_has_any_more_is_not_said_again(loop, shop, people, ears, monkeypatch):
-    (mine,), (alice,) = people(1)
-    ears(alice, Customer.objects.create(company=mine))
-    gone = ears(alice, Warehouse.objects.create(name="x", capacity=1))
+def test_interest_of_removed_listener_is_not_renewed(
+    loop, shop, create_companies, listen, monkeypatch
+):
+    (mine,), (alice,) = create_companies(1)
+    listen(alice, Customer.objects.create(company=mine))
+    gone = listen(alice, Warehouse.objects.create(name="x", capacity=1))
     loop.do(loop.do(listener_registry).remove, gone)
     Interest.objects.all().delete()
     monkeypatch.setattr(feed, "INTERESTS_RENEWAL_SECONDS", 0.0)
-    loop.until(lambda: elsewhere(ats))
+    loop.until(lambda: elsewhere(interest_times))
     assert {*Interest.objects.values_list("model", flat=True)} == {"?", "shop.customer"}
 
 
-def test_who_wants_to_know_of_more_wants_to_know_of_what_it_did_before(
-    loop, shop, people, ears, monkeypatch
+def test_listener_that_follows_more_models_keeps_its_earlier_ones(
+    loop, shop, create_companies, listen, monkeypatch
 ):
-    (mine,), (alice,) = people(1)
-    one = ears(alice, Customer.objects.create(company=mine))
+    (mine,), (alice,) = create_companies(1)
+    one = listen(alice, Customer.objects.create(company=mine))
     made = loop.do(listener_registry)
     loop.begin(made.follow(one, {"shop.warehouse"}, lists=False))
     loop.until(lambda: made._wanted["shop.warehouse"])
     Interest.objects.all().delete()
     monkeypatch.setattr(feed, "INTERESTS_RENEWAL_SECONDS", 0.0)
-    loop.until(lambda: elsewhere(ats))
+    loop.until(lambda: elsewhere(interest_times))
     models = {*Interest.objects.values_list("model", flat=True)}
     assert models == {"?", "shop.customer", "shop.warehouse"}
     loop.do(made.remove, one)

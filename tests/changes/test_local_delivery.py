@@ -1,4 +1,4 @@
-"""Changes that only this process knows of: delivered at once, to whatever follows in any loop."""
+"""Changes that only this process knows of reach every follower in every event loop at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose rights are others now: each change one record, with what was saved; none for nothing."""
+"""Each change of permissions or credentials is recorded once, in the transaction of the save."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ ALIASES = sorted({"default", settings.DJANGO_MCP["DATABASE"]})
 pytestmark = pytest.mark.django_db(transaction=True, databases=ALIASES)
 
 
-def found() -> list[tuple[str, str]]:
-    """What was written down, wherever that is."""
+def recorded() -> list[tuple[str, str]]:
+    """Return the recorded changes of all databases."""
     return [
         one
         for alias in ALIASES
@@ -39,8 +39,8 @@ def found() -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def people(shared_db):
-    """A user in a group that has a permission; and somebody is connected somewhere."""
+def user_and_group(shared_db):
+    """A user in a group that has a permission, while a client is connected."""
     watched.__init__()
     user, group = User.objects.create_user("carol"), Group.objects.create(name="g")
     user.groups.add(group)
@@ -56,41 +56,44 @@ def people(shared_db):
     ("flag", "kind"),
     [("is_superuser", "user"), ("is_staff", "user"), ("is_active", "credentials")],
 )
-def test_a_flag_that_is_saved_is_told(people, flag, kind):
-    user, _ = people
+def test_saved_user_flag_is_recorded(user_and_group, flag, kind):
+    user, _ = user_and_group
     setattr(user, flag, not getattr(user, flag))
     user.save()
-    assert set(found()) == {(kind, str(user.pk))}
+    assert set(recorded()) == {(kind, str(user.pk))}
 
 
-def test_a_user_who_is_let_in_again_may_do_something_else(people):
-    user, _ = people
+def test_reactivated_user_is_a_permission_change(user_and_group):
+    user, _ = user_and_group
     for user.is_active in (False, True):
         user.save(update_fields=["is_active"])
-    assert found()[0] == ("credentials", str(user.pk)) and found()[-1] == ("user", str(user.pk))
+    assert recorded()[0] == ("credentials", str(user.pk)) and recorded()[-1] == (
+        "user",
+        str(user.pk),
+    )
 
 
-def test_what_else_a_user_is_is_nobodys_business(people, django_assert_num_queries):
-    user, _ = people
+def test_other_user_fields_record_nothing(user_and_group, django_assert_num_queries):
+    user, _ = user_and_group
     with django_assert_num_queries(2):  # what the flags were, and the row
         user.save(update_fields=["is_active", "is_superuser", "email"])
     with django_assert_num_queries(1):
         user.save(update_fields=["last_login"])
     User.objects.only("email").get().save()
-    assert found() == []
+    assert recorded() == []
 
 
-def test_where_nobody_is_connected_it_costs_nothing(django_assert_num_queries):
+def test_saved_user_costs_no_query_without_connected_clients(django_assert_num_queries):
     watched.__init__()
     user = User.objects.create_user("dan")
     user.is_superuser = True
     assert not watched([ANYTHING])
     with django_assert_num_queries(1):
         user.save(update_fields=["is_superuser"])
-    assert found() == []
+    assert recorded() == []
 
 
-def test_a_proxy_of_users_is_a_user(people):
+def test_proxy_of_the_user_model_is_recorded(user_and_group):
     class Person(User):
         class Meta:
             proxy = True
@@ -99,10 +102,10 @@ def test_a_proxy_of_users_is_a_user(people):
     person = Person.objects.get()
     person.is_superuser = True
     person.save()
-    assert found() == [("user", str(person.pk))]
+    assert recorded() == [("user", str(person.pk))]
 
 
-def test_class_with_the_id_of_a_deleted_sender_is_not_taken_for_it(people):
+def test_class_with_the_id_of_a_deleted_sender_is_not_taken_for_it(user_and_group):
     (receiver,) = (
         one() for (uid, sender), one, *_ in signals.post_delete.receivers
         if sender == id(User) and "permission_changes.deleted" in str(uid)
@@ -110,26 +113,26 @@ def test_class_with_the_id_of_a_deleted_sender_is_not_taken_for_it(people):
     signals.post_delete.connect(receiver, sender=Company, dispatch_uid="the same id")
     try:
         Company.objects.create(name="Acme").delete()
-        assert found() == []
-        key = str(people[0].pk)
-        people[0].delete()
-        assert ("credentials", key) in found()
+        assert recorded() == []
+        key = str(user_and_group[0].pk)
+        user_and_group[0].delete()
+        assert ("credentials", key) in recorded()
     finally:
         signals.post_delete.disconnect(sender=Company, dispatch_uid="the same id")
 
 
-def test_of_a_group_there_is_one_record_however_many_are_in_it(people):
-    _, group = people
+def test_group_change_is_one_record_regardless_of_its_members(user_and_group):
+    _, group = user_and_group
     more = User.objects.bulk_create(User(username=f"u{n}") for n in range(500))
     group.user_set.add(*more)
-    assert found() == [("user", "")]
+    assert recorded() == [("user", "")]
     group.permissions.clear()
     group.name = "h"
     group.save()
-    assert found()[1:] == [("group", str(group.pk))] * 2
+    assert recorded()[1:] == [("group", str(group.pk))] * 2
 
 
-def test_a_proxy_of_groups_is_a_group(people):
+def test_proxy_of_the_group_model_is_recorded(user_and_group):
     class Role(Group):
         class Meta:
             proxy = True
@@ -142,12 +145,12 @@ def test_a_proxy_of_groups_is_a_group(people):
     role.delete()
     Role.objects.create(name="z")
     Role.objects.filter(name="z").delete()
-    assert found() == [("group", str(people[1].pk))] * 2 + [("user", "")] * 2
+    assert recorded() == [("group", str(user_and_group[1].pk))] * 2 + [("user", "")] * 2
 
 
 @pytest.fixture
-def made(people, monkeypatch):
-    """Makes a project's own models, the first that of its users, with tables."""
+def made(user_and_group, monkeypatch):
+    """Create tables for custom models, of which the first is the user model."""
     tables = []
 
     def made(*models):
@@ -165,28 +168,28 @@ def made(people, monkeypatch):
 
 
 def load(*rows):
-    """As ``loaddata`` does."""
+    """Save rows as ``loaddata`` does."""
     for one in serializers.deserialize("python", serializers.serialize("python", rows)):
         one.save()
 
 
-def test_what_a_fixture_takes_is_told(people):
-    user, group = people
+def test_permissions_changed_by_a_fixture_are_recorded(user_and_group):
+    user, group = user_and_group
     load(user)
-    assert found() == []
+    assert recorded() == []
     User.objects.update(is_superuser=True)
     load(user)
-    assert found() == [("user", str(user.pk))]
+    assert recorded() == [("user", str(user.pk))]
     user.is_active = False
     load(user)
-    assert found()[1:] == [("credentials", str(user.pk))]
+    assert recorded()[1:] == [("credentials", str(user.pk))]
     load(group)
-    assert found()[2:] == [("group", str(group.pk))]
+    assert recorded()[2:] == [("group", str(group.pk))]
 
 
 @contextmanager
 def declared():
-    """Models are made here that nobody else knows, but for these they know."""
+    """Define models in an isolated registry that knows Group and Permission."""
     with isolate_apps("tests.shop") as registry:
         for model in (Group, Permission):
             registry.register_model("auth", model)
@@ -195,7 +198,7 @@ def declared():
 
 @pytest.fixture
 def accounts(made):
-    """Users in groups by a table of the project's own; and employees, who have another key."""
+    """Users in groups through a custom table, and employees with another primary key."""
     with declared():
 
         class Account(models.Model):  # noqa: DJ008
@@ -225,37 +228,37 @@ def accounts(made):
     return SimpleNamespace(account=Account, membership=Membership, employee=Employee)
 
 
-def test_a_row_of_a_projects_own_between_users_and_groups(accounts, people):
+def test_membership_through_a_custom_table_is_recorded(accounts, user_and_group):
     one, other = accounts.account.objects.create(), accounts.account.objects.create()
-    row = accounts.membership.objects.create(account=one, group=people[1])
+    row = accounts.membership.objects.create(account=one, group=user_and_group[1])
     row.delete()
-    row = accounts.membership.objects.create(account=one, group=people[1])
+    row = accounts.membership.objects.create(account=one, group=user_and_group[1])
     accounts.membership.objects.filter(pk=row.pk).delete()
-    assert found() == [("user", str(one.pk))] * 4
-    one.groups.add(people[1])
-    assert found()[4:] == [("user", str(one.pk))]
+    assert recorded() == [("user", str(one.pk))] * 4
+    one.groups.add(user_and_group[1])
+    assert recorded()[4:] == [("user", str(one.pk))]
     row = accounts.membership.objects.get()
     row.account = other
     row.save()
-    assert set(found()[5:]) == {("user", str(one.pk)), ("user", str(other.pk))}
-    assert len(found()) == 7
+    assert set(recorded()[5:]) == {("user", str(one.pk)), ("user", str(other.pk))}
+    assert len(recorded()) == 7
     accounts.membership.objects.only("pk").delete()  # nobody knows any more whose it was
-    assert found()[7:] == [("user", "")]
+    assert recorded()[7:] == [("user", "")]
 
 
-def test_of_a_child_a_fixture_says_nothing_of_the_user(accounts, people):
+def test_fixture_of_a_child_model_records_no_change_of_the_user(accounts, user_and_group):
     employee = accounts.employee.objects.create(code="E1", id=77, is_superuser=True)
-    row = accounts.membership.objects.create(account_id=77, group=people[1])
-    assert found() == [("user", "77")]  # of the group
+    row = accounts.membership.objects.create(account_id=77, group=user_and_group[1])
+    assert recorded() == [("user", "77")]  # of the group
     employee.is_superuser = False
     models.Model.save_base(employee, raw=True)
-    assert len(found()) == 1
+    assert len(recorded()) == 1
     models.Model.save_base(row, raw=True)
-    assert found()[1:] == [("user", "77")]
+    assert recorded()[1:] == [("user", "77")]
 
 
 @pytest.fixture
-def people_of_parties(made):
+def users_with_a_parent_model(made):
     """Users who are children of rows that have their flags and groups, and have another key."""
     with declared():
 
@@ -278,121 +281,123 @@ def people_of_parties(made):
     return Person, Party
 
 
-def test_a_parent_of_a_user_is_that_user(people_of_parties, people):
-    person, party = people_of_parties
+def test_parent_row_of_a_user_is_recorded_as_the_user(users_with_a_parent_model, user_and_group):
+    person, party = users_with_a_parent_model
     person.objects.create(number=7, id=77)
     parent = party.objects.get()
-    parent.groups.add(people[1])
-    assert members([str(people[1].pk)], ["7", "77"]) == {"7"}
-    people[1].parties.remove(parent)
+    parent.groups.add(user_and_group[1])
+    assert members([str(user_and_group[1].pk)], ["7", "77"]) == {"7"}
+    user_and_group[1].parties.remove(parent)
     parent.is_superuser = True
     parent.save()
     parent.is_active = False
     parent.save()
-    assert found() == [("user", "7")] * 3 + [("credentials", "7")]
+    assert recorded() == [("user", "7")] * 3 + [("credentials", "7")]
     parent.delete()
-    assert found()[4:] == [("credentials", "7")]
+    assert recorded()[4:] == [("credentials", "7")]
     nobody = party.objects.create()
     nobody.is_active = False
     nobody.save()
-    nobody.groups.add(people[1])
+    nobody.groups.add(user_and_group[1])
     nobody.delete()
-    assert len(found()) == 5
+    assert len(recorded()) == 5
 
 
-def test_a_child_with_a_key_of_its_own_is_named_as_the_user_is(accounts, people):
+def test_child_with_its_own_primary_key_is_recorded_by_the_key_of_the_user(
+    accounts, user_and_group
+):
     employee = accounts.employee.objects.create(code="E1", id=77)
     employee.is_superuser = True
     employee.save()
     employee.user_permissions.add(Permission.objects.first())
-    employee.groups.add(people[1])
-    people[1].accounts.clear()
+    employee.groups.add(user_and_group[1])
+    user_and_group[1].accounts.clear()
     employee.is_active = False
     employee.save()
-    assert found() == [("user", "77")] * 4 + [("user", ""), ("credentials", "77")]
+    assert recorded() == [("user", "77")] * 4 + [("user", ""), ("credentials", "77")]
     accounts.employee.objects.only("code").delete()
-    assert ("credentials", "77") in found()[5:]
+    assert ("credentials", "77") in recorded()[5:]
 
 
-def test_what_goes_takes_from_everybody(people):
+def test_deleted_permissions_and_groups_are_a_change_for_all_users(user_and_group):
     kind = ContentType.objects.create(app_label="x", model="y")
     Permission.objects.bulk_create(
         Permission(content_type=kind, codename=f"p{n}", name="p") for n in range(3)
     )
     kind.delete()  # and with it its permissions
-    assert set(found()) == {("user", "")}
+    assert set(recorded()) == {("user", "")}
     Change.objects.all().delete()
-    people[1].delete()
-    assert set(found()) == {("user", "")}
+    user_and_group[1].delete()
+    assert set(recorded()) == {("user", "")}
 
 
-def test_a_user_who_is_deleted_ends(people):
-    user, pk = people[0], str(people[0].pk)
+def test_deleted_user_is_a_change_of_credentials(user_and_group):
+    user, pk = user_and_group[0], str(user_and_group[0].pk)
     user.delete()
-    assert ("credentials", pk) in found()
+    assert ("credentials", pk) in recorded()
 
 
-def test_a_user_who_is_a_row_that_is_read_ends_too(people, server):
+def test_deleted_user_of_a_registered_user_model_is_a_change_of_credentials(user_and_group, server):
     server.register(User, type("Users", (mcp.ModelResource,), {"fields": ["username"]}))
-    user, pk = people[0], str(people[0].pk)
+    user, pk = user_and_group[0], str(user_and_group[0].pk)
     declare("somebody else", ["auth.user"])
     watched.forget()
     user.delete()
-    assert ("credentials", pk) in found() and ROW in dict(found())
+    assert ("credentials", pk) in recorded() and ROW in dict(recorded())
 
 
-def test_what_is_rolled_back_is_not_told(people):
-    user, group = people
+def test_rolled_back_changes_are_not_recorded(user_and_group):
+    user, group = user_and_group
     token, _ = Token.make(user, "t")
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         user.is_superuser = True
         user.save()
         group.permissions.clear()
         token.delete()
-        assert found()  # in the transaction it is there
+        assert recorded()  # in the transaction it is there
         raise ZeroDivisionError
-    assert found() == []
+    assert recorded() == []
 
 
-def test_tokens(people):
-    user, _ = people
+def test_revoked_and_deleted_tokens_are_changes_of_credentials(user_and_group):
+    user, _ = user_and_group
     for number in range(3):
         Token.make(user, str(number))
-    assert found() == []
+    assert recorded() == []
     assert revoke(Token.objects.filter(name="0")) == 1
     assert revoke(Token.objects.filter(name="0")) == 0
     Token.objects.get(name="1").save()
-    assert found() == [("credentials", "")]
+    assert recorded() == [("credentials", "")]
     Token.objects.get(name="1").delete()
     one = Token.objects.get(name="2")
     one.revoked = "2026-01-01T00:00:00Z"
     one.save()
-    assert found()[1:] == [("credentials", str(user.pk))] * 2
+    assert recorded()[1:] == [("credentials", str(user.pk))] * 2
 
 
-def test_many_changes_in_one_transaction_end_in_everybody(people):
+def test_too_many_changes_in_one_transaction_are_a_change_for_all_users(user_and_group):
     with transaction.atomic():
         for number in range(450):
             permission_changes.changed(number, using="default")
-    kinds = found()
+    kinds = recorded()
     assert len(kinds) == 402 and kinds[-2:] == [("user", ""), ("credentials", "")]
 
 
-def test_by_hand(people):
-    user, group = people
+def test_notify_permissions_changed_records_users_groups_or_everybody(user_and_group):
+    user, group = user_and_group
     mcp.notify_permissions_changed(user, group)
     mcp.notify_permissions_changed()
-    assert found() == [("user", str(user.pk)), ("group", str(group.pk)), ("user", "")]
+    assert recorded() == [("user", str(user.pk)), ("group", str(group.pk)), ("user", "")]
     with pytest.raises(TypeError, match="neither a user nor a group"):
         mcp.notify_permissions_changed(Permission.objects.first())
 
 
-def test_by_hand_in_a_loop(people):
+def test_notify_permissions_changed_works_in_an_event_loop(user_and_group):
     async def said() -> None:
         mcp.notify_permissions_changed()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             await task
 
     asyncio.run(said())
-    assert found() == [("user", "")]
+    assert recorded() == [("user", "")]
     connections.close_all()

@@ -1,4 +1,4 @@
-"""Whether what runs may still run, of a call that was stopped meanwhile."""
+"""Running calls are checked again when permissions change."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from django_mcp.protocol.connection import ClientCall
 from django_mcp.protocol.revisions import REVISIONS
 
 
-def test_a_call_that_was_cancelled_is_looked_at_like_any_other(alice, server, settings):
-    """The database is asked in its name, and the stop is the call's alone."""
+def test_recheck_of_a_cancelled_call_still_reads_its_permissions(alice, server, settings):
+    """The stop flag of the call does not stop the query of the check."""
     alice.user_permissions.add(Permission.objects.get(codename="view_group"))
 
     @server.tool(permission="auth.view_group")
@@ -31,15 +31,15 @@ def test_a_call_that_was_cancelled_is_looked_at_like_any_other(alice, server, se
     assert asyncio.run(permission_rechecks._admits(run, Principal(alice))) is True
 
 
-def test_what_could_not_be_looked_at_is_not_forgotten(monkeypatch, caplog):
-    """A right that was taken is looked at again, whatever goes wrong."""
+def test_failed_recheck_is_retried(monkeypatch, caplog):
+    """A revoked permission takes effect even if the first check fails."""
     monkeypatch.setattr(permission_rechecks, "ERROR_RETRY_SECONDS", 0.0)
     seen = []
 
     async def look_at(news):
         seen.append(dict(news.users))
         if len(seen) == 1:
-            raise LookupError("something nobody thought of")
+            raise LookupError("something unexpected")
 
     async def looked() -> None:
         one = permission_rechecks.PermissionRechecker()

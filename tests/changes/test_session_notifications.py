@@ -1,4 +1,4 @@
-"""News: told to sessions by rows, to who may know of it, on one stream, or kept for the next."""
+"""Sessions get notifications on one stream, or store them until a stream opens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django_mcp.storage import sessions, streams
 from tests.announcing import Announcement, announce
 from tests.shop.models import Company, Invoice
 
-from ..calls.session_client import Desk, text
+from ..calls.session_client import SessionClient, text
 from ..storage.loops import Reader
 from ..unreachable import unreachable
 
@@ -65,33 +65,33 @@ def server(server):
 
 
 @pytest.fixture
-def desk(loop, server):
-    return Desk(loop, server)
+def client(loop, server):
+    return SessionClient(loop, server)
 
 
-def notified(desk) -> None:
+def wait_for_broadcast(client) -> None:
     """Wait until sessions were notified of what was announced."""
-    here = desk.loop.do(broadcaster.broadcaster)
-    desk.loop.until(lambda: here._local_task is None or here._local_task.done())
+    here = client.loop.do(broadcaster.broadcaster)
+    client.loop.until(lambda: here._local_task is None or here._local_task.done())
 
 
-def tell(desk, kind, subject) -> None:
-    desk.loop.do(announce, Announcement(kind, subject, desk.server.name))
-    notified(desk)
+def change(client, kind, subject) -> None:
+    client.loop.do(announce, Announcement(kind, subject, client.server.name))
+    wait_for_broadcast(client)
 
 
-def subscribe(desk, uri) -> None:
-    (response,) = desk.post(desk.message("resources/subscribe", uri=uri)).responses
+def subscribe(client, uri) -> None:
+    (response,) = client.post(client.message("resources/subscribe", uri=uri)).responses
     assert response["result"] == {}
 
 
-def seat(desk) -> Stream:
-    """The session's stream of news."""
-    session = desk.fresh()
+def open_stream(client) -> Stream:
+    """Open the stream on which the session receives notifications."""
+    session = client.load_session()
     return streams.open(session, standalone=True, words=broadcaster.encoder_of(session))
 
 
-def told(stream) -> list[str]:
+def notifications(stream) -> list[str]:
     found = Event.objects.filter(stream=stream).order_by("seq").values_list("data", flat=True)
     return [_short(decode(data)) for data in found]
 
@@ -104,115 +104,122 @@ def _short(message) -> str:
 # Lists.
 
 
-def test_every_session_of_the_server_is_told(loop, server, desk):
-    other = Desk(loop, server)
-    first, second = seat(desk), seat(other)
+def test_list_change_notifies_every_session_of_the_server(loop, server, client):
+    other = SessionClient(loop, server)
+    first, second = open_stream(client), open_stream(other)
     reader = Reader(loop, first)
-    tell(desk, "list_changed", "tools")
-    assert reader.until(1) and told(first) == told(second) == ["tools/list_changed"]
+    change(client, "list_changed", "tools")
+    assert reader.until(1) and notifications(first) == notifications(second) == [
+        "tools/list_changed"
+    ]
 
 
-def test_a_session_of_another_server_is_not(desk):
+def test_session_of_another_server_is_not_notified(client):
     Session.objects.update(server="elsewhere")
-    stream = seat(desk)
-    tell(desk, "list_changed", "tools")
-    assert told(stream) == []
+    stream = open_stream(client)
+    change(client, "list_changed", "tools")
+    assert notifications(stream) == []
 
 
-def test_a_client_that_is_not_ready_is_told_nothing(loop, server):
-    desk = Desk(loop, server, initialized=False)
-    stream = seat(desk)
-    tell(desk, "list_changed", "tools")
-    assert told(stream) == []
+def test_uninitialized_session_is_not_notified(loop, server):
+    client = SessionClient(loop, server, initialized=False)
+    stream = open_stream(client)
+    change(client, "list_changed", "tools")
+    assert notifications(stream) == []
 
 
-def test_a_list_that_the_server_has_not_does_not_change(desk):
-    stream = seat(desk)
-    tell(desk, "list_changed", "prompts")
-    assert told(stream) == []
+def test_list_that_the_server_does_not_offer_is_not_notified(client):
+    stream = open_stream(client)
+    change(client, "list_changed", "prompts")
+    assert notifications(stream) == []
 
 
-def test_many_changes_of_one_list_are_one(desk):
-    stream = seat(desk)
+def test_many_changes_of_one_list_are_one_notification(client):
+    stream = open_stream(client)
 
     def changes():
         for _ in range(20):
-            announce(Announcement("list_changed", "tools", desk.server.name))
+            announce(Announcement("list_changed", "tools", client.server.name))
 
-    desk.loop.do(changes)
-    notified(desk)
-    assert told(stream) == ["tools/list_changed"]
+    client.loop.do(changes)
+    wait_for_broadcast(client)
+    assert notifications(stream) == ["tools/list_changed"]
 
 
-def test_what_no_stream_takes_is_told_by_the_next(desk):
-    tell(desk, "list_changed", "tools")
-    tell(desk, "list_changed", "resources")
-    tell(desk, "list_changed", "tools")
-    assert sorted(desk.fresh().pending_changes) == ["resources", "tools"]
-    assert sorted(told(seat(desk))) == ["resources/list_changed", "tools/list_changed"]
-    assert desk.fresh().pending_changes == []
+def test_notification_without_open_stream_is_delivered_by_the_next_stream(client):
+    change(client, "list_changed", "tools")
+    change(client, "list_changed", "resources")
+    change(client, "list_changed", "tools")
+    assert sorted(client.load_session().pending_changes) == ["resources", "tools"]
+    assert sorted(notifications(open_stream(client))) == [
+        "resources/list_changed",
+        "tools/list_changed",
+    ]
+    assert client.load_session().pending_changes == []
 
 
 # Resources.
 
 
-def test_who_subscribed_is_told(loop, server, desk):
-    other = Desk(loop, server)
-    subscribe(desk, "note://a")
-    stream, quiet = seat(desk), seat(other)
-    tell(desk, "updated", "note://a")
-    tell(desk, "updated", "note://b")
-    assert told(stream) == ["resources/updated note://a"] and told(quiet) == []
+def test_changed_resource_notifies_subscribed_sessions_only(loop, server, client):
+    other = SessionClient(loop, server)
+    subscribe(client, "note://a")
+    stream, quiet = open_stream(client), open_stream(other)
+    change(client, "updated", "note://a")
+    change(client, "updated", "note://b")
+    assert notifications(stream) == ["resources/updated note://a"] and notifications(quiet) == []
 
 
-def test_who_unsubscribed_is_not(desk):
-    subscribe(desk, "note://a")
-    desk.post(desk.message("resources/unsubscribe", uri="note://a"))
-    tell(desk, "updated", "note://a")
-    assert told(seat(desk)) == []
+def test_unsubscribed_session_is_not_notified(client):
+    subscribe(client, "note://a")
+    client.post(client.message("resources/unsubscribe", uri="note://a"))
+    change(client, "updated", "note://a")
+    assert notifications(open_stream(client)) == []
 
 
-def test_what_one_may_not_see_cannot_be_subscribed_to(loop, server, bob, invoice):
-    desk = Desk(loop, server, bob)
-    (response,) = desk.post(desk.message("resources/subscribe", uri="invoice://A-1")).responses
+def test_invisible_resource_cannot_be_subscribed_to(loop, server, bob, invoice):
+    client = SessionClient(loop, server, bob)
+    (response,) = client.post(client.message("resources/subscribe", uri="invoice://A-1")).responses
     assert "error" in response and not Subscription.objects.exists()
 
 
-def test_a_row_that_leaves_ones_sight_is_told_of_once(loop, server, alice, invoice):
-    desk = Desk(loop, server, alice)
-    subscribe(desk, "invoice://A-1")
-    stream = seat(desk)
-    tell(desk, "updated", "invoice://A-1")
+def test_row_that_becomes_invisible_is_notified_once(loop, server, alice, invoice):
+    client = SessionClient(loop, server, alice)
+    subscribe(client, "invoice://A-1")
+    stream = open_stream(client)
+    change(client, "updated", "invoice://A-1")
     Company.objects.get(name="Acme").members.remove(alice)
-    tell(desk, "updated", "invoice://A-1")  # she saw it before
-    tell(desk, "updated", "invoice://A-1")  # and knows that she does not
-    assert told(stream) == ["resources/updated invoice://A-1"] * 2
+    change(client, "updated", "invoice://A-1")  # she saw it before
+    change(client, "updated", "invoice://A-1")  # and knows that she does not
+    assert notifications(stream) == ["resources/updated invoice://A-1"] * 2
     Company.objects.get(name="Acme").members.add(alice)
-    tell(desk, "updated", "invoice://A-1")
-    assert told(stream) == ["resources/updated invoice://A-1"] * 3
+    change(client, "updated", "invoice://A-1")
+    assert notifications(stream) == ["resources/updated invoice://A-1"] * 3
 
 
-def test_a_user_who_may_no_longer_sign_in_sees_nothing(loop, server, alice, invoice):
-    desk = Desk(loop, server, alice)
-    subscribe(desk, "invoice://A-1")
-    stream = seat(desk)
+def test_deactivated_user_is_notified_once_of_a_row_they_saw(loop, server, alice, invoice):
+    client = SessionClient(loop, server, alice)
+    subscribe(client, "invoice://A-1")
+    stream = open_stream(client)
     alice.is_active = False
     alice.save()
-    tell(desk, "updated", "invoice://A-1")
-    tell(desk, "updated", "invoice://A-1")
-    assert told(stream) == ["resources/updated invoice://A-1"]
+    change(client, "updated", "invoice://A-1")
+    change(client, "updated", "invoice://A-1")
+    assert notifications(stream) == ["resources/updated invoice://A-1"]
 
 
-def test_one_look_for_all_sessions_of_a_user(loop, server, alice, invoice, monkeypatch):
+def test_visibility_is_checked_once_for_all_sessions_of_a_user(
+    loop, server, alice, invoice, monkeypatch
+):
     looks = []
     visible = broadcaster.visible
     monkeypatch.setattr(broadcaster, "visible", lambda *a: looks.append(1) or visible(*a))
-    desks = [Desk(loop, server, alice) for _ in range(3)]
-    for desk in desks:
-        subscribe(desk, "invoice://A-1")
-    found = [seat(desk) for desk in desks]
-    tell(desks[0], "updated", "invoice://A-1")
-    assert [told(one) for one in found] == [["resources/updated invoice://A-1"]] * 3
+    clients = [SessionClient(loop, server, alice) for _ in range(3)]
+    for client in clients:
+        subscribe(client, "invoice://A-1")
+    found = [open_stream(client) for client in clients]
+    change(clients[0], "updated", "invoice://A-1")
+    assert [notifications(one) for one in found] == [["resources/updated invoice://A-1"]] * 3
     assert len(looks) == 1
 
 
@@ -229,88 +236,93 @@ def failing(monkeypatch, *errors):
     monkeypatch.setattr(broadcaster, "BUSY_RETRY_SECONDS", 0.001)
 
 
-def test_what_cannot_be_looked_at_is_told_by_what_is_seen_at_last(
+def test_failed_visibility_check_leaves_visibility_for_the_next_change(
     loop, server, alice, invoice, monkeypatch, caplog
 ):
-    desk = Desk(loop, server, alice)
-    subscribe(desk, "invoice://A-1")
-    stream = seat(desk)
+    client = SessionClient(loop, server, alice)
+    subscribe(client, "invoice://A-1")
+    stream = open_stream(client)
     failing(monkeypatch, RuntimeError("a bug in get_queryset"))
-    tell(desk, "updated", "invoice://A-1")
-    assert told(stream) == [] and "visibility cannot be checked" in caplog.text
+    change(client, "updated", "invoice://A-1")
+    assert notifications(stream) == [] and "visibility cannot be checked" in caplog.text
     assert Subscription.objects.get().visible
     invoice.delete()
-    tell(desk, "updated", "invoice://A-1")
-    assert told(stream) == ["resources/updated invoice://A-1"]
+    change(client, "updated", "invoice://A-1")
+    assert notifications(stream) == ["resources/updated invoice://A-1"]
     assert not Subscription.objects.get().visible
 
 
-def test_a_list_that_changed_by_itself_is_told_whoever_sees_what(desk, monkeypatch, caplog):
-    subscribe(desk, "note://a")
-    stream = seat(desk)
+def test_list_notification_is_sent_although_the_visibility_check_fails(client, monkeypatch, caplog):
+    subscribe(client, "note://a")
+    stream = open_stream(client)
     failing(monkeypatch, RuntimeError("a bug in get_queryset"))
     news_ = ChangeSet(uris={"note://a": None}, lists={"tools": None}, listed={"note://a": "a.note"})
-    desk.loop.do(deliver_here, desk.server.name, news_)
-    notified(desk)
-    assert told(stream) == ["tools/list_changed"] and "visibility cannot be checked" in caplog.text
+    client.loop.do(deliver_here, client.server.name, news_)
+    wait_for_broadcast(client)
+    assert (
+        notifications(stream) == ["tools/list_changed"]
+        and "visibility cannot be checked" in caplog.text
+    )
 
 
-def test_a_database_that_is_away_is_waited_for(desk, monkeypatch, caplog):
-    subscribe(desk, "note://a")
+def test_notification_is_retried_while_the_database_is_unreachable(client, monkeypatch, caplog):
+    subscribe(client, "note://a")
     Subscription.objects.update(visible=False)
-    stream = seat(desk)
+    stream = open_stream(client)
     failing(monkeypatch, unreachable(), unreachable())
-    tell(desk, "updated", "note://a")
-    assert told(stream) == ["resources/updated note://a"]
+    change(client, "updated", "note://a")
+    assert notifications(stream) == ["resources/updated note://a"]
     assert caplog.text.count("cannot be reached") == 1
 
 
-def test_a_busy_moment_is_waited_for(desk, monkeypatch):
-    subscribe(desk, "note://a")
-    stream = seat(desk)
+def test_notification_is_retried_while_the_server_is_busy(client, monkeypatch):
+    subscribe(client, "note://a")
+    stream = open_stream(client)
     failing(monkeypatch, Busy(), Busy())
-    tell(desk, "updated", "note://a")
-    assert told(stream) == ["resources/updated note://a"]
+    change(client, "updated", "note://a")
+    assert notifications(stream) == ["resources/updated note://a"]
 
 
-def test_a_failure_is_logged_and_the_next_is_told(desk, monkeypatch, caplog):
-    stream, owners = seat(desk), sessions.initialized_sessions
+def test_failed_notification_is_logged_and_the_next_is_sent(client, monkeypatch, caplog):
+    stream, owners = open_stream(client), sessions.initialized_sessions
     monkeypatch.setattr(sessions, "initialized_sessions", lambda name: 1 / 0)
-    tell(desk, "list_changed", "tools")
+    change(client, "list_changed", "tools")
     monkeypatch.setattr(sessions, "initialized_sessions", owners)
-    tell(desk, "list_changed", "resources")
-    assert told(stream) == ["resources/list_changed"] and "were not notified" in caplog.text
+    change(client, "list_changed", "resources")
+    assert (
+        notifications(stream) == ["resources/list_changed"] and "were not notified" in caplog.text
+    )
 
 
 # Pages.
 
 
-def test_the_end_of_a_page_is_told_to_who_was_sent_there(loop, server, desk):
-    other = Desk(loop, server)
-    reading = desk.streamed(desk.call("pay"))
+def test_completed_elicitation_notifies_the_session_that_was_sent_there(loop, server, client):
+    other = SessionClient(loop, server)
+    reading = client.open_stream(client.call("pay"))
     (asked,) = reading.until(1)
-    stream, quiet = seat(desk), seat(other)
-    desk.answer(asked, {"action": "accept"})
+    stream, quiet = open_stream(client), open_stream(other)
+    client.answer(asked, {"action": "accept"})
     assert text(reading.all()[-1]) == "True"
     id = asked["params"]["elicitationId"]
-    tell(desk, "elicitation_complete", id)
-    tell(desk, "elicitation_complete", id)
-    assert told(stream) == [f"elicitation/complete {id}"] and told(quiet) == []
-    assert not Subscription.objects.exists() and desk.fresh().subscriptions == 0
+    change(client, "elicitation_complete", id)
+    change(client, "elicitation_complete", id)
+    assert notifications(stream) == [f"elicitation/complete {id}"] and notifications(quiet) == []
+    assert not Subscription.objects.exists() and client.load_session().subscriptions == 0
 
 
-def test_a_page_that_an_error_names(loop, server, desk):
-    (response,) = desk.post(desk.call("pay_first")).responses
+def test_completed_elicitation_of_an_error_notifies_the_session(loop, server, client):
+    (response,) = client.post(client.call("pay_first")).responses
     (page,) = response["error"]["data"]["elicitations"]
-    stream = seat(desk)
-    tell(desk, "elicitation_complete", page["elicitationId"])
-    assert told(stream) == [f"elicitation/complete {page['elicitationId']}"]
+    stream = open_stream(client)
+    change(client, "elicitation_complete", page["elicitationId"])
+    assert notifications(stream) == [f"elicitation/complete {page['elicitationId']}"]
 
 
-def test_pages_are_no_resources(desk, monkeypatch):
-    listing.expect(desk.session, ["x"])
-    assert listing.is_page(*sessions.subscribed_uris(desk.session))
-    assert broadcaster.all_notifications(desk.server, desk.fresh()) == [
+def test_elicitations_are_not_reported_as_resources(client, monkeypatch):
+    listing.expect(client.session, ["x"])
+    assert listing.is_page(*sessions.subscribed_uris(client.session))
+    assert broadcaster.all_notifications(client.server, client.load_session()) == [
         json.dumps(
             {"jsonrpc": "2.0", "method": f"notifications/{name}/list_changed"},
             separators=(",", ":"),
@@ -319,9 +331,9 @@ def test_pages_are_no_resources(desk, monkeypatch):
     ]
 
 
-def test_too_many_pages_disturb_nothing(desk, monkeypatch, caplog):
+def test_too_many_elicitations_are_logged_and_ignored(client, monkeypatch, caplog):
     monkeypatch.setattr(sessions, "MAX_SUBSCRIPTIONS_PER_SESSION", 1)
-    listing.expect(desk.session, ["x", "y"])
+    listing.expect(client.session, ["x", "y"])
     assert Subscription.objects.count() == 1 and "waits for too many" in caplog.text
-    sessions.end(desk.session)
-    listing.expect(desk.session, ["z"])
+    sessions.end(client.session)
+    listing.expect(client.session, ["z"])

@@ -1,4 +1,4 @@
-"""Rows that move between tenants, and go: nobody hears of what they neither saw nor see."""
+"""Rows that move between tenants notify only users who saw them before or see them after."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from django_mcp.testing.environment import TestEnvironment
 from tests.shop.models import Customer
 
 from ..storage.loops import a_loop
-from .shops import exposed, members
+from .shop_server import create_companies, register_models
 
 pytestmark = pytest.mark.slow
 
@@ -45,17 +45,17 @@ STEPS = st.lists(
 )
 
 
-class Model:
-    """What each user could see when they were last looked at, told apart from the code."""
+class ExpectedNotifications:
+    """What each user could see at the last check, computed without the code under test."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.seen = world.visible()
+    def __init__(self, tenants: Tenants) -> None:
+        self.tenants = tenants
+        self.seen = tenants.visible()
 
-    def told(self, changed: set[int]) -> set[tuple[int, int]]:
-        """Who is to be told of which row: who saw it, or sees it."""
-        now = self.world.visible()
-        subscribed = self.world.subscribed
+    def after(self, changed: set[int]) -> set[tuple[int, int]]:
+        """Return (user, row) for each user who saw a changed row before or sees it now."""
+        now = self.tenants.visible()
+        subscribed = self.tenants.subscribed
         expected = {
             (user, key) for user, key in subscribed if key in changed
             and ((user, key) in self.seen or (user, key) in now)
@@ -66,12 +66,12 @@ class Model:
         return expected
 
 
-class World:
-    """Companies with a member each, and rows that everybody who saw them subscribes to."""
+class Tenants:
+    """Companies with one member each, who subscribe to the rows that they see."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.companies, self.users = members(TENANTS)
+        self.companies, self.users = create_companies(TENANTS)
         self.rows = [
             Customer.objects.create(company=self.companies[n % TENANTS]) for n in range(ROWS)
         ]
@@ -114,58 +114,58 @@ class World:
         return change_set_for(self.server, found), keys
 
 
-class Moving(HypothesisTestCase):
+class TestMovedRows(HypothesisTestCase):
     databases = "__all__"  # type: ignore[assignment]
 
     def setUp(self) -> None:
-        self.server = exposed(Server("of the moving"), listed=False)
+        self.server = register_models(Server("tenants"), listed=False)
 
     def tearDown(self) -> None:
-        declared._servers.pop("of the moving", None)
+        declared._servers.pop("tenants", None)
 
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(steps=STEPS)
-    def test_listens(self, steps):
-        world = World(self.server)
-        model, said = Model(world), []
+    def test_listeners_are_notified_of_rows_they_see_or_saw(self, steps):
+        tenants = Tenants(self.server)
+        model, notified = ExpectedNotifications(tenants), []
 
-        def ear(number: int, key: int) -> SubscriptionFilter:
-            who = Principal(world.users[number])
+        def listener(number: int, key: int) -> SubscriptionFilter:
+            who = Principal(tenants.users[number])
 
             async def principal() -> Principal:
                 return who
 
             def sent(message: Any) -> None:
                 if message["method"] == "notifications/resources/updated":
-                    said.append((number, key))
+                    notified.append((number, key))
 
             connection = Connection(State("2025-11-25", Phase.OPEN))
             made = SubscriptionFilter(self.server, connection, principal, sent)
-            made.subscribe(world.uri(key), place("shop.customer", str(key)))
+            made.subscribe(tenants.uri(key), place("shop.customer", str(key)))
             return made
 
-        ears = [ear(*one) for one in sorted(world.subscribed)]
+        listeners = [listener(*one) for one in sorted(tenants.subscribed)]
 
         async def tell(news: ChangeSet) -> None:
-            for one in ears:
+            for one in listeners:
                 if one.take(news):
                     await one.send()
 
-        self._run(world, model, steps, lambda loop, news: loop.run(tell(news)), said)
+        self._run(tenants, model, steps, lambda loop, news: loop.run(tell(news)), notified)
 
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(steps=STEPS)
-    def test_sessions(self, steps):
-        world = World(self.server)
-        model, said = Model(world), []
+    def test_sessions_are_notified_of_rows_they_see_or_saw(self, steps):
+        tenants = Tenants(self.server)
+        model, notified = ExpectedNotifications(tenants), []
         numbers = {}
-        for number, key in sorted(world.subscribed):
-            user = world.users[number]
+        for number, key in sorted(tenants.subscribed):
+            user = tenants.users[number]
             made = sessions.create(
                 server=self.server.name, owner=Principal(user).key, user=str(user.pk),
                 revision="2025-11-25", client_info={}, capabilities={},
             )[1]  # fmt: skip
-            sessions.subscribe(made, world.uri(key), place("shop.customer", str(key)))
+            sessions.subscribe(made, tenants.uri(key), place("shop.customer", str(key)))
             streams.open(made, standalone=True)
             numbers[made.pk] = (number, key)
 
@@ -173,13 +173,13 @@ class Moving(HypothesisTestCase):
             found = SessionNotifications()
             await broadcaster.add_notifications(self.server, news, found)
             for session, marks in found.marks.items():
-                assert marks == [broadcaster.URI + world.uri(numbers[session][1])]
-                said.append(numbers[session])
+                assert marks == [broadcaster.URI + tenants.uri(numbers[session][1])]
+                notified.append(numbers[session])
             await surely(sessions.store_visibility, found.visibility)
 
-        self._run(world, model, steps, lambda loop, page: loop.run(tell(page)), said)
+        self._run(tenants, model, steps, lambda loop, page: loop.run(tell(page)), notified)
 
-    def _run(self, world, model, steps, tell, said):
+    def _run(self, tenants, model, steps, tell, notified):
         with (
             pytest.MonkeyPatch.context() as patch,
             TestEnvironment().installed(),
@@ -187,10 +187,10 @@ class Moving(HypothesisTestCase):
         ):
             for step in [*steps, ("tell",)]:
                 if step[0] != "tell":
-                    world.apply(step)
+                    tenants.apply(step)
                     continue
-                page, changed = world.page()
-                expected = model.told(changed)
+                page, changed = tenants.page()
+                expected = model.after(changed)
                 tell(loop, page)
-                assert sorted(said) == sorted(expected), (step, steps)
-                said.clear()
+                assert sorted(notified) == sorted(expected), (step, steps)
+                notified.clear()

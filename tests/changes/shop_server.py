@@ -1,4 +1,4 @@
-"""A shop of companies that see their own customers, and what is executed to tell them of those."""
+"""A server on which companies see their own customers, and a counter of SQL statements."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def of_members(request: Any) -> dict[str, Any]:
     return {"company__members": request.user}
 
 
-def exposed(
+def register_models(
     server: Server, *, listed: bool = True, mine: Callable[[Any], dict[str, Any]] = of_members
 ) -> Server:
-    """Customers are for whom ``mine`` says; badges, and warehouses of any size, for everybody."""
+    """Register customers filtered by ``mine``, all badges, and warehouses that have a capacity."""
     show = listed
 
     @server.register(Customer)
@@ -56,8 +56,8 @@ def exposed(
     return server
 
 
-def members(count: int = 2) -> tuple[list[Company], list[User]]:
-    """Companies, and the one user of each."""
+def create_companies(count: int = 2) -> tuple[list[Company], list[User]]:
+    """Create companies, and the one user of each."""
     companies = [Company.objects.create(name=f"c{n}") for n in range(count)]
     users = [User.objects.create(username=f"u{n}") for n in range(count)]
     for company, user in zip(companies, users, strict=True):
@@ -66,11 +66,8 @@ def members(count: int = 2) -> tuple[list[Company], list[User]]:
 
 
 @contextmanager
-def counted() -> Iterator[Counter[str]]:
-    """
-    What is executed, in whichever thread. A statement that meets a lock is made again: in
-    the memory that the threads of a test share nobody waits for one.
-    """
+def counted_statements() -> Iterator[Counter[str]]:
+    """Count the statements that any thread executes successfully."""
     found: Counter[str] = Counter()
     execute = CursorWrapper.execute
 
