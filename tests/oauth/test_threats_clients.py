@@ -18,7 +18,7 @@ from django.contrib.auth import get_user_model
 from django.core.cache import cache
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.management import call_command
-from django.db import connection, connections
+from django.db import connections
 from django.test import Client, override_settings
 from django.utils import timezone
 from hypothesis import given as example

@@ -181,11 +181,11 @@ def _definitions(server: Server, principal: Principal | None) -> Things:
 
 
 def _declared(thing: Any) -> dict[str, Any]:
-    shown: dict[str, Any] = thing._definition() | {"permission": thing._rule}
+    definition: dict[str, Any] = thing._definition() | {"permission": thing._rule}
     # Also of prompts, whose definitions do not contain the types of their arguments.
     if thing._arguments.schema.get("properties"):
-        shown["inputSchema"] = thing._arguments.schema
-    return shown | ({"rowSchema": thing._row_schema()} if _has_rows(thing) else {})
+        definition["inputSchema"] = thing._arguments.schema
+    return definition | ({"rowSchema": thing._row_schema()} if _has_rows(thing) else {})
 
 
 def _has_rows(thing: Any) -> bool:
