@@ -200,7 +200,7 @@ def test_a_dry_run_is_rolled_back(call, invoice):
     given = ("refund", "invoice=A-1", "reason=x", "amount=1", "--user", "alice", "--dry-run")
     out, err = call(*given)
     assert json.loads(out)["number"] == "A-1" and statuses() == {("A-1", "open")}
-    assert err == "Rolled back: no database has changed. What else it did, was done.\n"
+    assert err == "Rolled back: no database has changed. Other effects, such as emails, remain.\n"
     assert not [one for one in around if one.__module__.endswith("mcp_call")]
     call(*given[:-1])
     assert statuses() == {("A-1", "draft")}

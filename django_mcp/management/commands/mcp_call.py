@@ -153,7 +153,7 @@ class Command(HelpfulCommand):
             yield
         finally:
             around.remove(_rolled_back)
-            self.note("Rolled back: no database has changed. What else it did, was done.")
+            self.note("Rolled back: no database has changed. Other effects, such as emails, remain.")
 
     async def _run_with_output(self, client: AsyncClient, tool: str, values: JSON) -> Result:
         """Return the result. Meanwhile, write the tool's progress and log messages to stderr."""
