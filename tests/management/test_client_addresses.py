@@ -23,12 +23,12 @@ from django_mcp.runtime.address_probe import SeenAddress
         # Through one that does not, or that the server does not believe.
         (FORGED, FORGED, "10.0.0.3", "problem", "believes any client"),
         (FORGED, f"{FORGED}, 8.8.8.8", "10.0.0.3", "problem", "believes any client"),
-        ("10.0.0.2", "8.8.8.8", "192.168.1.2", "problem", "all of them share one limit"),
-        ("10.0.0.2", f"{FORGED}, 8.8.8.8", "192.168.1.2", "problem", "share one limit"),
-        ("10.0.0.2", FORGED, "10.0.0.3", "problem", "the proxy does not say whose request"),
-        ("127.0.0.1", "", "127.0.0.2", "problem", "the proxy does not say whose request"),
-        ("", "", "10.0.0.3", "problem", "the proxy does not say"),
-        ("8.8.8.8", FORGED, "192.168.1.2", "warning", "this machine's to the outside, or a proxy"),
+        ("10.0.0.2", "8.8.8.8", "192.168.1.2", "problem", "all of them share one rate limit"),
+        ("10.0.0.2", f"{FORGED}, 8.8.8.8", "192.168.1.2", "problem", "share one rate limit"),
+        ("10.0.0.2", FORGED, "10.0.0.3", "problem", "the proxy does not forward the"),
+        ("127.0.0.1", "", "127.0.0.2", "problem", "the proxy does not forward the"),
+        ("", "", "10.0.0.3", "problem", "the proxy does not forward"),
+        ("8.8.8.8", FORGED, "192.168.1.2", "warning", "this machine's public address, or a proxy"),
     ],
 )
 def test_what_the_server_sees_is_compared_with_this_machines_address(

@@ -174,7 +174,7 @@ def test_it_is_run_as_a_command_over_a_real_server(served, folder, token):
         ({"drops": ["mcp-session-id"]}, "Mcp-Session-Id does not arrive", "forward"),
         ({"drops": ["origin"]}, "Pages of other sites are accepted", "Origin does not arrive"),
         ({"refuses": ["DELETE"]}, "still exists after DELETE", "DELETE"),
-        ({"refuses": ["GET"]}, "request for a stream gets 405", "GET with Accept"),
+        ({"refuses": ["GET"]}, "request for a stream gets 405", "GET requests with Accept"),
         ({"moves": {"/mcp/": "/mcp"}}, "/mcp/ is answered by 301", "without a redirect"),
         ({"moves": {"/mcp": "/mcp/"}}, r"redirects \(301\) to /mcp/", "APPEND_SLASH"),
         ({"moves": {"/mcp": "https://x.example/mcp"}}, "redirect", "the URL of the target"),

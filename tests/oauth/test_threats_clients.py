@@ -1424,4 +1424,4 @@ def test_log_contains_no_assertion(web, chatgpt, alice, rsa, caplog):
     caplog.set_level("DEBUG")
     text = assertion(rsa, exp=1)
     assert redeem(web, alice, text) == 401
-    assert "refused" in caplog.text and not any(part in caplog.text for part in _parts(text))
+    assert "rejected" in caplog.text and not any(part in caplog.text for part in _parts(text))

@@ -173,13 +173,13 @@ async def test_without_memory_each_request_asks(issuer, introspected, server, al
 async def test_what_is_open_has_to_show_its_token_again(issuer, introspected, server, alice, aud):
     """Nobody can ask for the token of a stream: it is not kept."""
     ends = (await introspected().verify(issuer.opaque(TOKEN, aud), server)).auth.expires
-    assert ends <= timezone.now() + introspection.RECHECKED
+    assert ends <= timezone.now() + introspection.RECHECK_INTERVAL
     soon = int(time.time()) + 30
     ends = (await introspected().verify(issuer.opaque("b", aud, exp=soon), server)).auth.expires
     assert ends.timestamp() == soon
     del issuer.tokens["b"]["exp"]
     ends = (await introspected().verify("b", server)).auth.expires
-    assert timedelta() < ends - timezone.now() <= introspection.RECHECKED
+    assert timedelta() < ends - timezone.now() <= introspection.RECHECK_INTERVAL
 
 
 @pytest.mark.slow

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 NO_TIMEOUT_SECONDS = 86_400  # timeout in seconds: a person presses Ctrl-C instead
 INTERRUPTED = 130
+ROLLED_BACK = "Rolled back: no database has changed. Other effects, such as emails, remain."
 BINARY = {"image": "data", "audio": "data", "resource": "blob"}
 
 
@@ -153,7 +154,7 @@ class Command(HelpfulCommand):
             yield
         finally:
             around.remove(_rolled_back)
-            self.note("Rolled back: no database has changed. Other effects, such as emails, remain.")
+            self.note(ROLLED_BACK)
 
     async def _run_with_output(self, client: AsyncClient, tool: str, values: JSON) -> Result:
         """Return the result. Meanwhile, write the tool's progress and log messages to stderr."""

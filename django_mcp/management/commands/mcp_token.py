@@ -153,7 +153,7 @@ def _named(text: str) -> QuerySet[Token]:
     elif text.isdecimal() and len(text) < 19:
         found, shown = Token.objects.filter(pk=int(text)), f"token {text}"
     else:
-        raise CommandError("A token is find_server by its ID: see 'mcp_token list --all'.")
+        raise CommandError("A token is named by its ID: see 'mcp_token list --all'.")
     if not found.exists():
         raise CommandError(f"There is no {shown}. 'mcp_token list --all' shows every one.")
     return found
