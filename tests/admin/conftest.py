@@ -1,4 +1,4 @@
-"""People of the admin, and what they look at."""
+"""Fixtures of the admin: signed-in staff, a superuser, and a recorded session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECRET = "what was said in confidence"
 
 @pytest.fixture
 def staff(db: None) -> Callable[..., Client]:
-    """Signs in somebody of the staff who has permissions of the app."""
+    """Return a function that signs in a staff user who has these permissions."""
 
     def staff(*codenames: str, name: str = "sam", **fields: Any) -> Client:
         user = User.objects.create_user(name, password="x", is_staff=True, **fields)
@@ -44,8 +44,8 @@ def root(db: None) -> Client:
 
 
 @pytest.fixture
-def said(db: None) -> SimpleNamespace:
-    """A session in which something was said, and its id."""
+def recorded_session(db: None) -> SimpleNamespace:
+    """A session with a call, a stream and an event whose contents are secret."""
     id, session = sessions.create(
         server="default", owner="7::", user="7", revision="2025-11-25",
         client_info={"name": "Inspector <b>", "version": "1"}, capabilities={"roots": {}},

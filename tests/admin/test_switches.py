@@ -1,4 +1,4 @@
-"""Switching off and on in the admin, and the page that tells who may do what."""
+"""Kill switches in the admin, and the page that explains access decisions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def row_of(answer, name):
     return found
 
 
-def test_a_tool_is_switched_off_and_on(staff):
+def test_tool_is_switched_off_and_on(staff):
     client = staff("add_switch", "view_switch", "delete_switch")
     assert client.post(ADD, REFUND).status_code == 302
     row = Switch.objects.get()
@@ -43,14 +43,14 @@ def test_a_tool_is_switched_off_and_on(staff):
     assert [entry.action_flag for entry in LogEntry.objects.order_by("pk")] == [1, 3]
 
 
-def test_pages_are_called_by_what_they_add(staff):
+def test_pages_have_titles_of_their_models(staff):
     client = staff("add_switch", "view_switch", "add_token", "view_token")
     assert "Add kill switch" in client.get(LIST).text
     index = client.get("/admin/").text
     assert "Kill switches" in index and "Personal access tokens" in index
 
 
-def test_what_there_is_can_be_chosen_and_nothing_else(staff):
+def test_only_existing_declarations_can_be_chosen(staff):
     client = staff("add_switch", "view_switch")
     chosen = dict(form(client.get(ADD)).fields["what"].choices)
     values = [value for group in chosen.values() for value, _words in group]
@@ -63,7 +63,7 @@ def test_what_there_is_can_be_chosen_and_nothing_else(staff):
     assert not Switch.objects.exists()
 
 
-def test_it_is_off_once(staff):
+def test_declaration_cannot_be_switched_off_twice(staff):
     client = staff("add_switch", "view_switch")
     client.post(ADD, REFUND)
     answer = client.post(ADD, REFUND)
@@ -72,7 +72,7 @@ def test_it_is_off_once(staff):
 
 
 @pytest.mark.parametrize("held", [[], ["view_switch"]])
-def test_each_step_needs_its_permission(staff, held):
+def test_add_view_and_delete_need_their_permissions(staff, held):
     client = staff(*held)
     assert client.post(ADD, REFUND).status_code == 403 and not Switch.objects.exists()
     row = Switch.objects.create(server="default", thing="tool:add")
@@ -82,7 +82,7 @@ def test_each_step_needs_its_permission(staff, held):
     assert Switch.objects.count() == 1
 
 
-def test_a_row_is_not_edited(root):
+def test_switch_cannot_be_edited(root):
     row = Switch.objects.create(server="default", thing="tool:add")
     page = reverse("admin:django_mcp_switch_change", args=[row.pk])
     assert root.get(page).status_code == 200
@@ -92,7 +92,7 @@ def test_a_row_is_not_edited(root):
 # Permissions by user.
 
 
-def test_every_decision_with_its_reason(staff, alice):
+def test_page_shows_every_decision_with_its_reason(staff, alice):
     client = staff("view_switch", "view_user")
     Switch.objects.create(server="default", thing="tool:add")
     answer = client.get(DECISIONS, {"user": "alice", "server": "default"})
@@ -103,7 +103,7 @@ def test_every_decision_with_its_reason(staff, alice):
     assert "shop.change_invoice resource:invoice" in answer.text
 
 
-def test_as_a_client_with_a_narrow_token(staff, alice):
+def test_page_shows_decisions_for_a_token_with_scopes(staff, alice):
     scopes = {
         "read": Scope("Look", covers=["*view*", "resource:*"]),
         "write": Scope("Change", covers=["*.change_*"]),
@@ -117,19 +117,19 @@ def test_as_a_client_with_a_narrow_token(staff, alice):
         assert broad.allowed
 
 
-def test_nobody_is_nobody(staff):
+def test_page_shows_decisions_for_anonymous_clients(staff):
     client = staff("view_switch", "view_user")
     answer = client.get(DECISIONS, {"user": "", "server": "default"})
     assert row_of(answer, "add").allowed and not row_of(answer, "refund").allowed
 
 
-def test_who_is_not_there_is_told(staff):
+def test_unknown_user_is_reported(staff):
     client = staff("view_switch", "view_user")
     answer = client.get(DECISIONS, {"user": "mallory", "server": "default"})
     assert "There is no such user" in answer.text and answer.context["access_report"] is None
 
 
-def test_superusers_are_told_of_by_superusers_alone(staff, root):
+def test_only_superusers_see_decisions_of_superusers(staff, root):
     User.objects.create_superuser("boss")
     asked = {"user": "boss", "server": "default"}
     answer = staff("view_switch", "view_user").get(DECISIONS, asked)
@@ -137,8 +137,8 @@ def test_superusers_are_told_of_by_superusers_alone(staff, root):
     assert row_of(root.get(DECISIONS, asked), "refund").allowed
 
 
-def test_what_only_takes_the_rows_of_what_is_off_says_what_it_does(staff, alice):
-    """It is listed still: that it is switched off would be no reason."""
+def test_switched_off_resource_does_not_affect_tools_that_take_its_rows(staff, alice):
+    """It stays listed, because a switched-off resource is no reason against the tool."""
     Switch.objects.create(server="default", thing="resource:invoice")
     client = staff("view_switch", "view_user")
     answer = client.get(DECISIONS, {"user": "alice", "server": "default"})
@@ -148,7 +148,7 @@ def test_what_only_takes_the_rows_of_what_is_off_says_what_it_does(staff, alice)
 
 
 @pytest.mark.parametrize("held", [[], ["view_switch"], ["view_user"]])
-def test_decisions_are_for_who_may_see_users_and_switches(staff, alice, held):
+def test_decisions_need_permission_to_view_users_and_switches(staff, alice, held):
     client = staff(*held)
     answer = client.get(DECISIONS, {"user": "alice", "server": "default"})
     assert answer.status_code == 403 and "refund" not in answer.text
@@ -156,7 +156,7 @@ def test_decisions_are_for_who_may_see_users_and_switches(staff, alice, held):
 
 
 @pytest.mark.slow
-def test_what_a_name_holds_is_shown_as_text(staff, server):
+def test_names_are_escaped(staff, server):
     @server.tool(description="<script>alert(1)</script>")
     def odd(request) -> str:
         return ""

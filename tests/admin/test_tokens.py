@@ -1,4 +1,4 @@
-"""Tokens in the admin: for whom they are made, that they are shown once, and how they end."""
+"""Personal access tokens in the admin: creating, showing the secret once, and revoking."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def secret_of(answer):
     return secret
 
 
-# Making.
+# Creating.
 
 
-def test_a_token_is_made_and_shown(staff, server):
+def test_created_token_is_shown(staff, server):
     client = staff("add_token", "view_token")
     answer = client.post(ADD, form(name="my laptop", scopes="write  read"))
     assert answer.status_code == 200 and "not shown again" in answer.text
@@ -57,8 +57,8 @@ def test_a_token_is_made_and_shown(staff, server):
     assert timedelta(days=29) < token.expires - timezone.now() < timedelta(days=31)
 
 
-def test_it_is_shown_this_once(staff):
-    """Not in an address, a cookie, a message, the session, the history, or on any later page."""
+def test_secret_is_shown_only_once(staff):
+    """Not in a URL, a cookie, a message, the session, the history, or on any later page."""
     client = staff("add_token", "view_token", "revoke_token")
     answer = client.post(ADD, form())
     secret = secret_of(answer)
@@ -73,26 +73,26 @@ def test_it_is_shown_this_once(staff):
     assert f"{token.prefix}…" in told[-3]
 
 
-def test_no_page_shows_the_digest(staff, root):
+def test_pages_do_not_show_the_digest(staff, root):
     token, _ = Token.make(User.objects.get(username="root"), "x")
     for client in (root, staff("view_token", "revoke_token", "add_token")):
         for address in (LIST, page(token), page(token, "history"), ADD):
             assert token.digest[:12] not in client.get(address).text
 
 
-def test_nothing_logs_it(staff, caplog):
+def test_secret_is_not_logged(staff, caplog):
     caplog.set_level(logging.DEBUG)
     secret = secret_of(staff("add_token").post(ADD, form()))
     assert secret[:12] not in caplog.text
 
 
-def test_nobody_keeps_the_page_that_shows_it(staff):
+def test_page_with_the_secret_is_not_cached(staff):
     answer = staff("add_token").post(ADD, form())
     assert "no-store" in answer.headers["Cache-Control"]
     assert answer.headers["Referrer-Policy"] == "no-referrer"
 
 
-def test_every_button_leads_to_the_page_that_shows_it(staff):
+def test_every_save_button_shows_the_secret(staff):
     client = staff("add_token", "view_token")
     html = client.get(ADD).text
     assert 'name="_save"' in html
@@ -102,8 +102,8 @@ def test_every_button_leads_to_the_page_that_shows_it(staff):
     assert FOUND.search(client.post(f"{ADD}?_popup=1", form(_popup="1")).text)
 
 
-def test_an_error_while_it_is_made_does_not_tell_it(staff, monkeypatch):
-    """The page and the mail about an error show the variables of every frame."""
+def test_error_report_does_not_contain_the_secret(staff, monkeypatch):
+    """Error pages and mails show the variables of every frame."""
     client = staff("add_token")
     client.raise_request_exception = False
     made = []
@@ -120,8 +120,8 @@ def test_an_error_while_it_is_made_does_not_tell_it(staff, monkeypatch):
     assert not FOUND.search(answer.text) and not Token.objects.exists()
 
 
-def test_the_staff_makes_tokens_for_themselves_alone(staff):
-    """A token is as good as signing in: who could make one for anybody would be anybody."""
+def test_staff_can_create_tokens_only_for_themselves(staff):
+    """A token is as good as signing in as its user."""
     other = User.objects.create_superuser("root", password="x")
     client = staff("add_token", "view_token")
     assert 'name="user"' not in client.get(ADD).text
@@ -129,26 +129,26 @@ def test_the_staff_makes_tokens_for_themselves_alone(staff):
     assert Token.objects.get().user.username == "sam"
 
 
-def test_a_superuser_makes_them_for_anybody(root, alice):
+def test_superuser_can_create_tokens_for_any_user(root, alice):
     assert 'name="user"' in root.get(ADD).text
     answer = root.post(ADD, form(user=alice.pk))
     assert "acts as alice" in answer.text and Token.objects.get().user == alice
 
 
-def test_who_may_not_make_any(staff):
+def test_creating_a_token_needs_the_permission(staff):
     client = staff("view_token", "revoke_token")
     assert client.get(ADD).status_code == 403 and client.post(ADD, form()).status_code == 403
     assert not Token.objects.exists()
 
 
-def test_a_form_from_elsewhere_makes_none(staff):
+def test_creating_a_token_needs_a_csrf_token(staff):
     client = staff("add_token")
     client.handler.enforce_csrf_checks = True
     assert client.post(ADD, form()).status_code == 403 and not Token.objects.exists()
 
 
-def test_an_address_fills_in_nothing(root, alice):
-    """Whoever writes a link would choose whom the token speaks for."""
+def test_query_parameters_do_not_prefill_the_form(root, alice):
+    """A link would choose which user the token acts for."""
     initial = root.get(f"{ADD}?user={alice.pk}&name=evil&scopes=all").context["adminform"].form
     assert "evil" not in root.get(f"{ADD}?name=evil").text
     assert initial.initial["user"] == User.objects.get(username="root").pk
@@ -168,27 +168,27 @@ def test_an_address_fills_in_nothing(root, alice):
         ({"expires_0": "soon"}, "Enter a valid date"),
     ],
 )
-def test_what_no_token_is_made_of(staff, fields, words):
+def test_invalid_fields_are_rejected(staff, fields, words):
     answer = staff("add_token").post(ADD, form(**fields))
     assert words in answer.text.replace("&#x27;", "'") and not Token.objects.exists()
 
 
-def test_it_may_last_for_ever_and_be_for_one_server(staff, server):
+def test_token_can_last_forever_and_be_for_one_server(staff, server):
     staff("add_token").post(ADD, form(server=server.name, expires_0="", expires_1=""))
     token = Token.objects.get()
     assert token.expires is None and token.server == server.name
 
 
-def test_who_is_not_active_gets_none(root, alice):
+def test_token_for_an_inactive_user_is_rejected(root, alice):
     User.objects.filter(pk=alice.pk).update(is_active=False)
     answer = root.post(ADD, form(user=alice.pk))
     assert "not active" in answer.text and not Token.objects.exists()
 
 
-# Looking.
+# Lists and pages.
 
 
-def test_the_list_says_what_has_become_of_them(root, alice):
+def test_list_shows_the_state_of_each_token(root, alice):
     now = timezone.now()
     user = User.objects.get(username="root")
     for name, fields in {
@@ -202,7 +202,7 @@ def test_the_list_says_what_has_become_of_them(root, alice):
     assert states == ["user not active", "revoked", "expired", "valid"]
 
 
-def test_the_list_takes_few_queries(root, django_assert_max_num_queries):
+def test_number_of_queries_of_the_list_is_limited(root, django_assert_max_num_queries):
     for number in range(20):
         user = User.objects.create_user(f"user {number}")
         Token.make(user, "x")
@@ -210,7 +210,7 @@ def test_the_list_takes_few_queries(root, django_assert_max_num_queries):
         root.get(LIST)
 
 
-def test_tokens_are_found(root, alice, bob):
+def test_tokens_can_be_searched(root, alice, bob):
     first, _ = Token.make(alice, "laptop")
     second, _ = Token.make(bob, "server")
     for text, found in {"alice": first, "server": second, first.prefix: first}.items():
@@ -219,7 +219,7 @@ def test_tokens_are_found(root, alice, bob):
         ]
 
 
-def test_nobody_changes_one(root, staff):
+def test_tokens_cannot_be_edited_or_deleted(root, staff):
     token, _ = Token.make(User.objects.get(username="root"), "x")
     for client in (root, staff("add_token", "view_token", "revoke_token")):
         assert 'name="_save"' not in client.get(page(token)).text
@@ -230,7 +230,7 @@ def test_nobody_changes_one(root, staff):
     assert Token.objects.get().name == "x"
 
 
-# Ending.
+# Revoking.
 
 
 def revoke(client, *tokens):
@@ -238,7 +238,7 @@ def revoke(client, *tokens):
     return client.post(LIST, {"action": "end", "_selected_action": chosen}, follow=True)
 
 
-def test_tokens_are_revoked_by_who_may(staff, alice, server):
+def test_tokens_are_revoked_with_the_permission(staff, alice, server):
     client = staff("view_token", "revoke_token")
     pairs = [Token.make(alice, name) for name in ("first", "second", "third")]
     answer = revoke(client, pairs[0][0], pairs[1][0])
@@ -252,7 +252,7 @@ def test_tokens_are_revoked_by_who_may(staff, alice, server):
     assert all(entry.is_change() and "Revoked" in entry.change_message for entry in entries)
 
 
-def test_tokens_are_not_revoked_by_who_may_only_look(staff, alice):
+def test_revoking_needs_more_than_the_view_permission(staff, alice):
     client = staff("view_token", "add_token")
     token, _ = Token.make(alice, "x")
     assert "Revoke selected tokens" not in client.get(LIST).text
@@ -261,8 +261,8 @@ def test_tokens_are_not_revoked_by_who_may_only_look(staff, alice):
 
 
 @pytest.mark.parametrize("way", ["page", "action"])
-def test_a_user_with_tokens_can_be_deleted(staff, alice, way):
-    """Nobody deletes a token in the list, but the list keeps nobody from deleting a user."""
+def test_user_with_tokens_can_be_deleted(staff, alice, way):
+    """Tokens cannot be deleted in their list, but this must not prevent deleting a user."""
     Token.make(alice, "x")
     client = staff("delete_user", "view_user", "revoke_token", "view_token")
     if way == "page":
@@ -273,20 +273,20 @@ def test_a_user_with_tokens_can_be_deleted(staff, alice, way):
     assert not User.objects.filter(pk=alice.pk).exists() and not Token.objects.exists()
 
 
-def test_a_user_with_tokens_is_not_deleted_by_who_may_not_revoke_them(staff, alice):
+def test_deleting_a_user_with_tokens_needs_permission_to_revoke_them(staff, alice):
     Token.make(alice, "x")
     client = staff("delete_user", "view_user", "view_token")
     client.post(reverse("admin:auth_user_delete", args=[alice.pk]), {"post": "yes"})
     assert User.objects.filter(pk=alice.pk).exists() and Token.objects.exists()
 
 
-def test_servers_are_those_of_the_project(staff, server):
+def test_form_lists_the_servers_of_the_project(staff, server):
     html = staff("add_token").get(ADD).text
     assert f'value="{mcp.server.name}"' in html and "every server" in html
 
 
 @pytest.mark.parametrize("how", ["__startswith", "__gt", ""])
-def test_the_digest_of_a_token_cannot_be_guessed_by_filters(staff, alice, how):
+def test_digest_cannot_be_used_as_a_filter(staff, alice, how):
     token, _ = Token.make(alice, "x")
     sam = staff("view_token")
     for guess in (token.digest[:9], token.digest, ""):

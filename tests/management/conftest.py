@@ -1,4 +1,4 @@
-"""What the tests of commands share: projects on databases of their own."""
+"""Fixtures of the commands: projects with their own databases."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Trip.objects.create(owner=alice, title="Norway", starts=date(2026, 5, 1), ends=d
 
 @pytest.fixture(scope="session")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The database of a project that declares nothing."""
+    """The database of a project without declarations."""
     path = tmp_path_factory.mktemp("quiet") / "quiet.sqlite3"
     settings = {"DJANGO_SETTINGS_MODULE": "tests.management.quiet"}
     environ = environment(path, **settings)
@@ -45,7 +45,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def atlas_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The database of an atlas with two people in it, each with a trip."""
+    """A database of the example project with two users, each with a trip."""
     path = tmp_path_factory.mktemp("atlas") / "atlas.sqlite3"
     for arguments in (["migrate", "-v0"], ["shell", "-v0", "-c", PEOPLE]):
         done = run_atlas(path, *arguments)
@@ -55,7 +55,7 @@ def atlas_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def atlas(atlas_database: Path) -> Callable[..., Done]:
-    """Runs ``manage.py`` of the atlas; ``terminal=True``: at a terminal."""
+    """Return a function that runs ``manage.py`` of the example project."""
 
     def atlas(*arguments: str, terminal: bool = False, **options: Any) -> Done:
         ran = at_terminal if terminal else run_atlas

@@ -1,4 +1,4 @@
-"""The served project, with HTTP+SSE switched on."""
+"""The served project, with HTTP+SSE enabled."""
 
 import django_mcp
 

@@ -1,4 +1,4 @@
-"""Commands as people start them: real processes, in a pipe or at a terminal."""
+"""Run commands in real processes, with pipes or at a terminal."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Done:
 
 
 def run(database: Path, *arguments: str, **environ: str) -> Done:
-    """A command of a project that declares nothing."""
+    """Run a command of a project without declarations."""
     settings = {"DJANGO_SETTINGS_MODULE": "tests.management.quiet"} | environ
     return _ran(command(*arguments), environment(database, **settings))
 
 
 def run_atlas(database: Path, *arguments: str, input: str = "", **environ: str) -> Done:
-    """``manage.py`` of the example project."""
+    """Run ``manage.py`` of the example project."""
     return _ran(_manage(arguments), _atlas(database, environ), input)
 
 
@@ -59,9 +59,9 @@ def _ran(line: list[str], environ: dict[str, str], input: str = "") -> Done:
 def at_terminal(
     database: Path, *arguments: str, typed: Sequence[tuple[str, str]] = (), **environ: str
 ) -> Done:
-    """The same at a terminal, where somebody types an answer once a question is there.
+    """Run a command at a terminal, and type each answer once its question is shown.
 
-    All that the terminal shows is ``stdout``.
+    ``stdout`` of the result is all that the terminal shows.
     """
     import pty
 
@@ -83,7 +83,7 @@ def at_terminal(
 
 def _talk(terminal: int, typed: list[tuple[str, str]]) -> str:
     shown, seen, until = b"", 0, time.monotonic() + SECONDS
-    with suppress(OSError):  # nobody has the other end any more
+    with suppress(OSError):  # the other end is closed
         while time.monotonic() < until:
             if select.select([terminal], [], [], 0.1)[0]:
                 chunk = os.read(terminal, 65536)

@@ -1,4 +1,4 @@
-"""A proxy in front of a real server, that breaks what proxies break."""
+"""A proxy in front of a real server, with the defects that proxies have."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Proxy:
             connection.request(asked.command, path, body, headers | self.adds)
             self._hand_on(asked, connection.getresponse())
         except OSError:
-            pass  # one of both has left
+            pass  # the client or the server has closed the connection
         finally:
             connection.close()
 

@@ -1,4 +1,4 @@
-"""Settings of a project that says nothing of its own, on a database of its own."""
+"""Settings of a project without declarations, with its own database."""
 
 import os
 

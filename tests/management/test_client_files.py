@@ -1,4 +1,4 @@
-"""The configuration of a client: what else is in it stays, or nothing is written."""
+"""Writing an entry into the configuration file of a client without losing other contents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JSON, TOML = client("cursor").file, client("codex").file
 posix = pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
 
 
-def put(path, entry=ENTRY, file=JSON, name="shop", secret=True):
+def write_entry(path, entry=ENTRY, file=JSON, name="shop", secret=True):
     return write(file, path, name, entry, secret=secret)
 
 
@@ -27,27 +27,27 @@ def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def beside(path):
+def other_files(path):
     return sorted(one for one in path.parent.iterdir() if one != path)
 
 
-def test_a_file_that_is_not_there_is_made_with_its_folders(tmp_path):
+def test_missing_file_is_created_with_its_folders(tmp_path):
     path = tmp_path / "a/b/mcp.json"
-    done = put(path)
+    done = write_entry(path)
     assert json.loads(path.read_text()) == {"mcpServers": {"shop": ENTRY}}
     assert (done.kind, done.backup, done.others) == ("added", None, 0)
-    assert path.read_text().endswith("}\n") and not beside(path)
+    assert path.read_text().endswith("}\n") and not other_files(path)
 
 
 @pytest.mark.parametrize("before", ["", "  \n", "{}", '\ufeff{"mcpServers": {}}'])
-def test_an_empty_file_is_filled(tmp_path, before):
+def test_empty_file_gets_the_entry(tmp_path, before):
     path = tmp_path / "mcp.json"
     path.write_text(before, encoding="utf-8")
-    put(path)
+    write_entry(path)
     assert json.loads(path.read_text("utf-8")) == {"mcpServers": {"shop": ENTRY}}
 
 
-def test_everything_else_stays_in_its_order(tmp_path):
+def test_other_contents_and_their_order_are_kept(tmp_path):
     path = tmp_path / "mcp.json"
     before = {
         "z": [1, 2.5, None, True, "é😀"],
@@ -55,7 +55,7 @@ def test_everything_else_stays_in_its_order(tmp_path):
         "b": {"mcpServers": {"shop": 1}},
     }
     path.write_text(json.dumps(before, indent="\t", ensure_ascii=False), encoding="utf-8")
-    done = put(path)
+    done = write_entry(path)
     after = json.loads(path.read_text("utf-8"))
     assert after["mcpServers"].pop("shop") == ENTRY
     assert json.dumps(after) == json.dumps(before)
@@ -63,14 +63,14 @@ def test_everything_else_stays_in_its_order(tmp_path):
     assert "é😀" in path.read_text("utf-8")
 
 
-def test_what_was_there_lies_beside_it_for_the_owner_alone(tmp_path):
+def test_backup_is_readable_only_by_the_owner(tmp_path):
     path = tmp_path / "mcp.json"
     path.write_bytes(b'{"mcpServers":{}, "kept":"as  it was"}')
-    done = put(path)
-    assert beside(path) == [done.backup]
+    done = write_entry(path)
+    assert other_files(path) == [done.backup]
     assert done.backup.read_bytes() == b'{"mcpServers":{}, "kept":"as  it was"}'
     assert os.name != "posix" or mode(done.backup) == 0o600
-    assert put(path, ENTRY | {"url": "https://other.example/mcp"}).backup != done.backup
+    assert write_entry(path, ENTRY | {"url": "https://other.example/mcp"}).backup != done.backup
 
 
 @posix
@@ -78,53 +78,56 @@ def test_what_was_there_lies_beside_it_for_the_owner_alone(tmp_path):
     ("before", "secret", "after"),
     [(None, True, 0o600), (None, False, 0o600), (0o644, True, 0o600), (0o664, False, 0o664)],
 )
-def test_nobody_else_reads_what_a_token_is_in(tmp_path, before, secret, after):
+def test_file_with_a_token_is_readable_only_by_the_owner(tmp_path, before, secret, after):
     path = tmp_path / "mcp.json"
     if before:
         path.write_text("{}")
         path.chmod(before)
-    put(path, secret=secret)
+    write_entry(path, secret=secret)
     assert mode(path) == after
 
 
 @posix
-def test_a_file_that_is_as_it_should_be_is_left_alone_but_for_who_may_read_it(tmp_path):
+def test_unchanged_file_only_gets_its_mode_changed(tmp_path):
     path = tmp_path / "mcp.json"
     path.write_text('{"mcpServers": {"shop":' + json.dumps(ENTRY) + "}}")
     path.chmod(0o644)
     before = path.read_bytes()
-    done = put(path)
+    done = write_entry(path)
     assert (done.kind, done.keys, path.read_bytes()) == ("same", (), before)
-    assert mode(path) == 0o600 and not beside(path)
+    assert mode(path) == 0o600 and not other_files(path)
 
 
-def test_twice_is_once(tmp_path):
+def test_writing_twice_changes_nothing(tmp_path):
     path = tmp_path / "mcp.json"
-    assert [put(path).kind, put(path).kind] == ["added", "same"]
+    assert [write_entry(path).kind, write_entry(path).kind] == ["added", "same"]
     path = tmp_path / "config.toml"
-    assert [put(path, file=TOML).kind, put(path, file=TOML).kind] == ["added", "same"]
+    assert [write_entry(path, file=TOML).kind, write_entry(path, file=TOML).kind] == [
+        "added",
+        "same",
+    ]
 
 
-def test_a_replaced_entry_keeps_what_people_added(tmp_path):
+def test_replaced_entry_keeps_other_keys(tmp_path):
     path = tmp_path / "mcp.json"
     old = {"command": "npx", "args": ["x"], "env": {"AUTH_HEADER": "Bearer old"}, "disabled": True}
     path.write_text(json.dumps({"mcpServers": {"shop": old}}))
-    done = put(path)
+    done = write_entry(path)
     assert json.loads(path.read_text())["mcpServers"]["shop"] == {"disabled": True} | ENTRY
     assert done.kind == "replaced" and done.keys == ("args", "command", "env", "headers", "url")
     path.write_text(json.dumps({"mcpServers": {"shop": old | {"env": {"A": "1"} | old["env"]}}}))
-    put(path, {"command": "python", "args": []})
+    write_entry(path, {"command": "python", "args": []})
     found = json.loads(path.read_text())["mcpServers"]["shop"]
     assert found == {"disabled": True, "command": "python", "args": [], "env": {"A": "1"}}
 
 
 @posix
-def test_a_link_stays_one(tmp_path):
+def test_symbolic_link_is_kept(tmp_path):
     real, link = tmp_path / "dotfiles/mcp.json", tmp_path / "mcp.json"
     real.parent.mkdir()
     real.write_text("{}")
     link.symlink_to(real)
-    put(link)
+    write_entry(link)
     assert link.is_symlink() and json.loads(real.read_text())["mcpServers"]
 
 
@@ -142,25 +145,25 @@ def test_a_link_stays_one(tmp_path):
         (b"\xff\xfe", "no text in UTF-8"),
     ],
 )
-def test_what_would_be_lost_is_refused(tmp_path, text, words):
+def test_json_that_would_lose_something_is_rejected(tmp_path, text, words):
     path = tmp_path / "mcp.json"
     raw = text if isinstance(text, bytes) else text.encode()
     path.write_bytes(raw)
     with pytest.raises(Unwritable, match=words) as refused:
-        put(path)
+        write_entry(path)
     assert str(path) in str(refused.value) and TOKEN not in str(refused.value)
-    assert path.read_bytes() == raw and not beside(path)
+    assert path.read_bytes() == raw and not other_files(path)
 
 
-def test_a_folder_or_what_may_not_be_read_is_told(tmp_path):
+def test_unreadable_path_is_an_error(tmp_path):
     with pytest.raises(Unwritable, match="directory"):
-        put(tmp_path)
+        write_entry(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(Unwritable, match="file"):
-        put(tmp_path / "file/mcp.json")
+        write_entry(tmp_path / "file/mcp.json")
 
 
-def test_another_program_that_writes_meanwhile_wins(tmp_path, monkeypatch):
+def test_concurrent_write_of_another_program_is_kept(tmp_path, monkeypatch):
     path = tmp_path / "mcp.json"
     path.write_text("{}")
     real = os.fsync
@@ -171,32 +174,32 @@ def test_another_program_that_writes_meanwhile_wins(tmp_path, monkeypatch):
 
     monkeypatch.setattr(client_files.os, "fsync", meanwhile)
     with pytest.raises(Unwritable, match="another program"):
-        put(path)
+        write_entry(path)
     assert path.read_text() == '{"theirs": 1}'
-    assert all(one.suffix == ".bak" for one in beside(path))
+    assert all(one.suffix == ".bak" for one in other_files(path))
 
 
 # TOML.
 
 
-def test_a_table_is_added_and_the_text_before_it_stays(tmp_path):
+def test_toml_table_is_appended_and_other_text_is_kept(tmp_path):
     path = tmp_path / "config.toml"
     before = '# mine\nmodel = "x"   # too\n\n[mcp_servers.other]\ncommand = "y"\n'
     path.write_text(before)
-    done = put(path, TOML.http(URL, TOKEN), TOML)
+    done = write_entry(path, TOML.http(URL, TOKEN), TOML)
     assert path.read_text().startswith(before) and done.others == 1
     assert tomllib.loads(path.read_text())["mcp_servers"]["shop"] == {
         "url": URL, "http_headers": {"Authorization": f"Bearer {TOKEN}"},
     }  # fmt: skip
 
 
-def test_a_table_is_replaced_with_those_below_it(tmp_path):
+def test_toml_table_is_replaced_with_its_subtables(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text(
         "[a]\nb = 1\n[mcp_servers.shop]\ncommand = 'x'\nenabled = false\n"
         '[mcp_servers."shop".env]\nA = "1"\n[mcp_servers.shopping]\ncommand = "z"\n# end\n'
     )
-    done = put(path, TOML.stdio(["python", "-u"]), TOML)
+    done = write_entry(path, TOML.stdio(["python", "-u"]), TOML)
     assert tomllib.loads(path.read_text()) == {
         "a": {"b": 1},
         "mcp_servers": {
@@ -219,9 +222,9 @@ def test_a_table_is_replaced_with_those_below_it(tmp_path):
         ('a = """\n[mcp_servers.shop]\n"""\n[mcp_servers.shop]\nurl = "x"\n', "stays as it is"),
     ],
 )
-def test_toml_that_would_lose_something_is_refused(tmp_path, text, words):
+def test_toml_that_would_lose_something_is_rejected(tmp_path, text, words):
     path = tmp_path / "config.toml"
     path.write_text(text)
     with pytest.raises(Unwritable, match=words):
-        put(path, TOML.http(URL, TOKEN), TOML)
-    assert path.read_text() == text and not beside(path)
+        write_entry(path, TOML.http(URL, TOKEN), TOML)
+    assert path.read_text() == text and not other_files(path)

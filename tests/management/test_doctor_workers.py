@@ -1,4 +1,4 @@
-"""``mcp_doctor`` tries what rings between workers, as a worker would."""
+"""``mcp_doctor`` tests wake-up messages between workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django_mcp.management.doctor.installation import workers
 from django_mcp.storage import wakeups
 
 from ..redis import BACKENDS, a_redis
-from .test_mcp_doctor import only, words
+from .test_mcp_doctor import only_problem, words
 
 MEMORY = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 
@@ -21,28 +21,30 @@ def _soon_lost(monkeypatch):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.django_db
-def test_redis_that_is_there_and_one_that_is_not(tmp_path, settings, backend):
+def test_running_and_stopped_redis(tmp_path, settings, backend):
     with a_redis(tmp_path) as redis:
         settings.CHANNEL_LAYERS = redis.layers(backend)
         rings = "Workers notify each other through the channel layer: a test message came back."
         assert rings in words(workers(), "ok")
-    assert "The channel layer between workers does not work: " in only(list(workers())).words
+    assert (
+        "The channel layer between workers does not work: " in only_problem(list(workers())).words
+    )
 
 
 @pytest.mark.django_db
-def test_a_layer_in_memory_reaches_nobody(settings):
+def test_in_memory_channel_layer_is_reported(settings):
     settings.CHANNEL_LAYERS = MEMORY
     assert "The channel layer reaches no other worker." in words(workers(), "note")
 
 
 @pytest.mark.django_db
-def test_nothing_rings(settings, monkeypatch):
+def test_missing_channel_layer_is_reported(settings, monkeypatch):
     monkeypatch.setattr(wakeups, "is_postgres", lambda: False)
     settings.CHANNEL_LAYERS = {}
     assert "Workers do not notify each other." in words(workers(), "note")
 
 
-def test_a_database_there_is_not_is_told_elsewhere(settings):
+def test_missing_database_is_left_to_another_check(settings):
     settings.CHANNEL_LAYERS = MEMORY
     settings.DJANGO_MCP = ours.given() | {"DATABASE": "nowhere"}
     assert len(list(workers())) == 1

@@ -1,4 +1,4 @@
-"""``mcp_call``: one tool, called as a client calls it, from a shell."""
+"""``mcp_call``: calling a tool from a shell."""
 
 from __future__ import annotations
 
@@ -28,78 +28,78 @@ def call(capsys):
     return call
 
 
-def refused(*arguments):
-    with pytest.raises(CommandError) as refused:
+def command_error(*arguments):
+    with pytest.raises(CommandError) as command_error:
         call_command("mcp_call", *map(str, arguments))
-    return refused.value
+    return command_error.value
 
 
-def statuses():
+def stored_statuses():
     return set(Invoice.objects.values_list("number", "status"))
 
 
 # Calling.
 
 
-def test_the_result_is_on_stdout_alone(call, db):
+def test_stdout_contains_only_the_result(call, db):
     out, err = call("add", "a=2", "b=3")
     assert out == "5\n" and err == "Called by nobody: without --user there are only PUBLIC tools.\n"
     assert call("add", "a=2", "--format", "json")[0] == "3\n"
     assert call("slow_add", "--json", '{"a": 1}', "b=2", "--revision", "2024-11-05")[0] == "3\n"
 
 
-def test_only_json_is_on_stdout_where_the_result_is_data(call, invoice):
-    """Links to the rows in it are beside the data, and a pipe reads stdout."""
+def test_stdout_contains_only_json_for_structured_results(call, invoice):
+    """Links to the rows go to stderr, because a pipe reads stdout."""
     out, err = call("open_invoices", "--user", "alice")
     assert [row["number"] for row in json.loads(out)] == ["A-1"]
     assert err == "invoice://A-1\n"
 
 
-def test_it_acts_as_the_user(call, invoice, bob):
+def test_tool_runs_as_the_given_user(call, invoice, bob):
     out, err = call("refund", "invoice=A-1", "reason=broken", "amount=2.50", "--user", "alice")
     assert json.loads(out) == {"number": "A-1", "amount": "2.5", "reason": "broken"}
     assert err == "Changes of refund will be saved. Use --dry-run to roll them back.\n"
-    assert statuses() == {("A-1", "draft")}
-    told = str(refused("refund", "invoice=A-1", "reason=x", "amount=1", "--user", "bob"))
+    assert stored_statuses() == {("A-1", "draft")}
+    told = str(command_error("refund", "invoice=A-1", "reason=x", "amount=1", "--user", "bob"))
     assert told == "There is no tool 'refund' for this user. See mcp_explain."
-    told = str(refused("count_invoices", "customer=1234", "--user", "bob"))
+    told = str(command_error("count_invoices", "customer=1234", "--user", "bob"))
     assert told == "There is no customer 1234."
 
 
-def test_only_what_the_user_may_use_is_suggested(alice, bob):
-    assert "Did you mean refund" in str(refused("refnd", "--user", "alice"))
-    assert "refund" not in str(refused("refnd", "--user", "bob")).replace("'refnd'", "")
-    assert "open_invoices" in str(refused("open_invoice", "--user", "bob"))
-    assert "open_invoices" not in str(refused("open_invoice"))
+def test_suggestions_contain_only_tools_the_user_may_use(alice, bob):
+    assert "Did you mean refund" in str(command_error("refnd", "--user", "alice"))
+    assert "refund" not in str(command_error("refnd", "--user", "bob")).replace("'refnd'", "")
+    assert "open_invoices" in str(command_error("open_invoice", "--user", "bob"))
+    assert "open_invoices" not in str(command_error("open_invoice"))
 
 
-def test_scopes_are_a_tokens(call, alice, server):
+def test_scope_option_limits_the_call_like_a_token(call, alice, server):
     @server.tool(scope="write")
     def write(request: mcp.Request) -> str:
         return " ".join(sorted(request.auth.scopes))
 
     on = ("write", "--server", server.name, "--user", "alice")
     assert call(*on, "--scope", "read", "--scope", "write")[0] == "read write\n"
-    assert "no tool 'write'" in str(refused(*on, "--scope", "read"))
+    assert "no tool 'write'" in str(command_error(*on, "--scope", "read"))
 
 
-def test_wrong_arguments_show_the_right_ones(invoice):
-    told = str(refused("refund", "invoice=A-1", "amount=0", "--user", "alice"))
+def test_invalid_arguments_show_the_expected_ones(invoice):
+    told = str(command_error("refund", "invoice=A-1", "amount=0", "--user", "alice"))
     lines = [" ".join(line.split()) for line in told.splitlines()]
     assert "reason: this argument is required" in lines[0]
     assert "invoice key or URI of an invoice required" in lines
     assert "amount number above 0 (also as text) or nothing" in lines
 
 
-def test_a_tools_words_and_a_bugs(db, caplog):
-    assert str(refused("fail", "how=tool")) == "This cannot be done on a Sunday."
-    assert str(refused("fail", "how=protocol")) == "Not like this"
-    told = str(refused("fail", "how=bug"))
+def test_tool_errors_and_bugs_are_reported(db, caplog):
+    assert str(command_error("fail", "how=tool")) == "This cannot be done on a Sunday."
+    assert str(command_error("fail", "how=protocol")) == "Not like this"
+    told = str(command_error("fail", "how=bug"))
     assert told == "fail has a bug: RuntimeError: the password is hunter2"
-    assert refused("fail", "how=bug").returncode == 1
+    assert command_error("fail", "how=bug").returncode == 1
 
 
-def test_what_it_says_meanwhile_is_on_stderr(call, db):
+def test_progress_and_logs_go_to_stderr(call, db):
     out, err = call("chatty", "steps=2")
     assert out.endswith("done\n") and out.count("done") == 1
     lines = err.splitlines()
@@ -134,10 +134,10 @@ def test_every_kind_of_content(call, db, tmp_path):
     assert (tmp_path / "1.png").read_bytes() == b"\x89PNG"
     call("add", "a=1", "--output", tmp_path / "sum.txt")
     assert (tmp_path / "sum.txt").read_text() == "2"
-    assert "No such file" in str(refused("add", "a=1", "--output", tmp_path / "no" / "x"))
+    assert "No such file" in str(command_error("add", "a=1", "--output", tmp_path / "no" / "x"))
 
 
-def test_a_resource_of_bytes_is_saved_too(call, db, server, tmp_path):
+def test_binary_resource_can_be_saved(call, db, server, tmp_path):
     @server.tool(permission=mcp.PUBLIC)
     def attach(request: mcp.Request) -> mcp.EmbeddedResource:
         return mcp.EmbeddedResource("a://b", b"\x00\x01", "application/x-own")
@@ -148,7 +148,7 @@ def test_a_resource_of_bytes_is_saved_too(call, db, server, tmp_path):
     assert (tmp_path / "b").read_bytes() == b"\x00\x01"
 
 
-def test_json_of_what_has_no_structure(call, db):
+def test_json_output_of_unstructured_content(call, db):
     shown = json.loads(call("pictures", "--format", "json")[0])
     assert base64.b64decode(shown["content"][1]["data"]) == b"\x89PNG"
 
@@ -156,15 +156,15 @@ def test_json_of_what_has_no_structure(call, db):
 # Questions.
 
 
-def test_answers_are_given_beforehand(call, invoice):
+def test_answer_option_answers_questions(call, invoice):
     given = ("refund", "invoice=A-1", "reason=x", "--user", "alice")
     out, err = call(*given, "--answer", "answer=yes")
     assert json.loads(out)["amount"] == "12.50" and "Refund the whole 12.50?" in err
-    assert str(refused(*given, "--answer", "answer=no")) == "Nothing was refunded."
+    assert str(command_error(*given, "--answer", "answer=no")) == "Nothing was refunded."
     assert json.loads(call(*given, "--yes")[0])["number"] == "A-1"
 
 
-def test_answers_of_one_name_serve_one_question_after_the_other(call, db, server):
+def test_repeated_answers_are_used_in_order(call, db, server):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def add_up(request: mcp.Request) -> int:
         return request.elicit("First?", int) + request.elicit("Second?", int)
@@ -172,51 +172,51 @@ def test_answers_of_one_name_serve_one_question_after_the_other(call, db, server
     on = ("add_up", "--server", server.name)
     assert call(*on, "--answer", "answer=1", "--answer", "answer=2")[0] == "3\n"
     assert call(*on, "--answer", "answer=4")[0] == "8\n"
-    told = str(refused(*on, "--answer", "answer=many"))
+    told = str(command_error(*on, "--answer", "answer=many"))
     assert told == "answer: 'many' is not of type 'integer' (whole number)"
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
-def test_without_anybody_to_ask_a_question_is_an_error(invoice, revision):
-    told = str(refused("refund", "invoice=A-1", "reason=x", "--user", "alice",
+def test_question_without_an_answer_is_an_error(invoice, revision):
+    told = str(command_error("refund", "invoice=A-1", "reason=x", "--user", "alice",
                        "--revision", revision))  # fmt: skip
-    if revision == "2024-11-05":  # it has no such questions
+    if revision == "2024-11-05":  # it has no elicitation
         assert "does not support elicitation" in told
     else:
         assert "The tool asks: Refund the whole 12.50?" in told
         assert "Answer by --answer answer=VALUE (yes or no)." in told
-    assert statuses() == {("A-1", "open")}
+    assert stored_statuses() == {("A-1", "open")}
 
 
-def test_a_model_is_not_there_without_somebody_to_write(db):
-    told = str(refused("introduce", "--answer", "name=Ann", "--answer", "age=7"))
+def test_sampling_without_a_terminal_is_an_error(db):
+    told = str(command_error("introduce", "--answer", "name=Ann", "--answer", "age=7"))
     assert told == "introduce needs sampling of its client: call it at a terminal."
 
 
-# Nothing is written.
+# Dry runs.
 
 
-def test_a_dry_run_is_rolled_back(call, invoice):
+def test_dry_run_is_rolled_back(call, invoice):
     given = ("refund", "invoice=A-1", "reason=x", "amount=1", "--user", "alice", "--dry-run")
     out, err = call(*given)
-    assert json.loads(out)["number"] == "A-1" and statuses() == {("A-1", "open")}
+    assert json.loads(out)["number"] == "A-1" and stored_statuses() == {("A-1", "open")}
     assert err == "Rolled back: no database has changed. Other effects, such as emails, remain.\n"
     assert not [one for one in around if one.__module__.endswith("mcp_call")]
     call(*given[:-1])
-    assert statuses() == {("A-1", "draft")}
+    assert stored_statuses() == {("A-1", "draft")}
 
 
-def test_a_dry_run_of_what_fails(db, server):
+def test_failing_dry_run_is_rolled_back(db, server):
     @server.tool(permission=mcp.PUBLIC)
     def break_it(request: mcp.Request) -> str:
         Company.objects.create(name="Half")
         raise mcp.ToolError("No.")
 
-    assert str(refused("break_it", "--server", server.name, "--dry-run")) == "No."
+    assert str(command_error("break_it", "--server", server.name, "--dry-run")) == "No."
     assert not Company.objects.filter(name="Half").exists()
 
 
-def test_hooks_of_a_commit_do_not_run_in_a_dry_run(
+def test_on_commit_hooks_do_not_run_in_a_dry_run(
     call, db, server, django_capture_on_commit_callbacks
 ):
     from django.db import transaction
@@ -232,7 +232,7 @@ def test_hooks_of_a_commit_do_not_run_in_a_dry_run(
     assert call("mail", "--server", server.name)[0] == "mailed\n" and ran
 
 
-def test_what_cannot_be_rolled_back_is_not_run(db, server):
+def test_dry_run_rejects_tools_without_a_transaction(db, server):
     @server.tool(permission=mcp.PUBLIC, atomic=False)
     def send(request: mcp.Request) -> str:
         raise AssertionError("it ran")
@@ -242,11 +242,11 @@ def test_what_cannot_be_rolled_back_is_not_run(db, server):
         raise AssertionError("it ran")
 
     for name in ("send", "later"):
-        told = str(refused(name, "--server", server.name, "--dry-run"))
+        told = str(command_error(name, "--server", server.name, "--dry-run"))
         assert told == f"{name} runs in no transaction that could be rolled back."
 
 
-# What is wrong.
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -264,22 +264,22 @@ def test_what_cannot_be_rolled_back_is_not_run(db, server):
         (("add", "a=1", "--server", "nonsense"), "there are: tests", 1),
     ],
 )
-def test_what_is_wrong_has_a_hint(db, arguments, words, code):
-    error = refused(*arguments)
+def test_errors_have_a_hint_and_an_exit_code(db, arguments, words, code):
+    error = command_error(*arguments)
     assert words in str(error) and error.returncode == code
 
 
 def test_inactive_user_cannot_call_a_tool(db):
     User.objects.create_user("gone", is_active=False)
-    assert "'gone' is inactive" in str(refused("add", "a=1", "--user", "gone"))
+    assert "'gone' is inactive" in str(command_error("add", "a=1", "--user", "gone"))
 
 
-def test_a_server_without_tools(db, server):
+def test_server_without_tools_is_an_error(db, server):
     @server.prompt(permission=mcp.PUBLIC)
     def hello(request: mcp.Request) -> str:
         return ""
 
-    assert "no tools" in str(refused("add", "--server", server.name))
+    assert "no tools" in str(command_error("add", "--server", server.name))
 
 
 # Processes.
@@ -297,7 +297,7 @@ def test_exit_codes_and_streams(atlas):
 
 
 @pytest.mark.slow
-def test_options_may_stand_between_arguments(atlas):
+def test_options_and_arguments_can_be_mixed(atlas):
     done = atlas(
         "mcp_call", "plan_trip", "--user", "alice", "title=A", "--dry-run", "cities=1",
         "--answer", "starts=2026-03-01", "cities=2", "--answer", "ends=2026-03-04",
@@ -313,7 +313,7 @@ def test_options_may_stand_between_arguments(atlas):
 
 
 @pytest.mark.slow
-def test_stdin_is_no_terminal_and_json(atlas):
+def test_json_arguments_from_piped_stdin(atlas):
     asked = '{"city": 1, "count": 1}'
     done = atlas("mcp_call", "nearest_cities", "--user=alice", "--json", "-", input=asked)
     assert done.returncode == 0 and "Lyon" in done.stdout
@@ -332,7 +332,7 @@ PLAN = ("mcp_call", "plan_trip", "title=T", "cities=1", "--user", "alice", "--dr
 
 @pytest.mark.slow
 @posix
-def test_a_form_is_asked_field_by_field(atlas):
+def test_form_is_asked_field_by_field(atlas):
     typed = [("First day (date):", "soon\n"), ("First day (date):", "2026-04-01\n"),
              ("Last day (date):", "2026-04-02\n")]  # fmt: skip
     done = atlas(*PLAN, terminal=True, typed=typed)
@@ -344,7 +344,7 @@ def test_a_form_is_asked_field_by_field(atlas):
 @pytest.mark.slow
 @posix
 @pytest.mark.parametrize("key", ["\x04", "\x03"], ids=["Ctrl-D", "Ctrl-C"])
-def test_a_question_is_declined_by_a_key(atlas, key):
+def test_ctrl_d_or_ctrl_c_declines_a_question(atlas, key):
     done = atlas(*PLAN, terminal=True, typed=[("First day (date):", key)])
     assert done.returncode == 1 and "declined" in done.stdout
     assert "Traceback" not in done.stdout
@@ -352,14 +352,14 @@ def test_a_question_is_declined_by_a_key(atlas, key):
 
 @pytest.mark.slow
 @posix
-def test_no_input_asks_nobody_at_a_terminal_either(atlas):
+def test_no_input_asks_no_questions_at_a_terminal(atlas):
     done = atlas(*PLAN, "--no-input", terminal=True)
     assert done.returncode == 1 and "--answer starts=VALUE" in done.stdout
 
 
 @pytest.mark.slow
 @posix
-def test_somebody_writes_what_a_model_would(atlas):
+def test_sampling_is_answered_at_the_terminal(atlas):
     typed = [("> ", "Go to Nice.\n")]
     done = atlas(
         "mcp_call", "suggest_itinerary", "country=FR", "--user=alice", terminal=True, typed=typed

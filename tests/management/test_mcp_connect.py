@@ -1,4 +1,4 @@
-"""``mcp_connect``: what it shows, what it writes, and where a token never goes."""
+"""``mcp_connect``: the configurations it prints and writes, and where tokens must not go."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="scripts and modes are of 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch, settings):
-    """A home of its own, and a folder to work in."""
+    """Use an empty home directory and working directory."""
     settings.DJANGO_MCP = {"URL": "https://shop.example"}
     for name in ("XDG_CONFIG_HOME", "APPDATA", "CODEX_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -47,7 +47,7 @@ def home(tmp_path, monkeypatch, settings):
 
 @pytest.fixture
 def run(capsys):
-    """Runs the command; what it wrote to stdout and to stderr."""
+    """Return a function that runs the command and returns stdout and stderr."""
 
     def run(*arguments):
         call_command("mcp_connect", *map(str, arguments))
@@ -57,26 +57,26 @@ def run(capsys):
     return run
 
 
-def refused(run, *arguments):
+def command_error(run, *arguments):
     with pytest.raises(CommandError) as error:
         run(*arguments)
     return str(error.value)
 
 
-def servers(path, root="mcpServers"):
+def servers_in(path, root="mcpServers"):
     return json.loads(path.read_text())[root]
 
 
-# Showing.
+# Printing.
 
 
-def test_without_a_client_it_lists_those_that_are_known(run):
+def test_known_clients_are_listed_without_a_client(run):
     out, err = run()
     assert [line.split()[0] for line in out.splitlines()] == [one.key for one in CLIENTS]
     assert "chatgpt         ChatGPT         http\n" in out and "mcp_connect CLIENT" in err
 
 
-def test_what_is_to_be_pasted_is_alone_on_stdout(run):
+def test_stdout_contains_only_the_configuration(run):
     out, err = run("cursor", "--token", GIVEN)
     assert json.loads(out) == {
         "mcpServers": {"django": {"url": URL, "headers": {"Authorization": f"Bearer {GIVEN}"}}}
@@ -84,13 +84,13 @@ def test_what_is_to_be_pasted_is_alone_on_stdout(run):
     assert "~/.cursor/mcp.json" in err and GIVEN not in err
 
 
-def test_without_a_token_it_says_how_to_make_one(run):
+def test_missing_token_is_explained(run):
     out, err = run("vscode")
     assert PLACEHOLDER in out and "mcp_connect vscode --user NAME --new-token" in err
     assert not list(Path.home().iterdir())
 
 
-def test_a_name_and_a_server(run):
+def test_name_and_server_options(run):
     billing = Server("billing & more", path="mcp/billing")
     out, _ = run("cursor", "--server", billing.name)
     assert json.loads(out)["mcpServers"]["billing-more"]["url"] == f"{URL}/billing"
@@ -98,7 +98,7 @@ def test_a_name_and_a_server(run):
     assert "my_shop-1" in json.loads(out)["mcpServers"]
 
 
-def test_where_all_is_for_everybody_no_token_is_asked_for(run, home):
+def test_public_server_needs_no_token(run, home):
     fair = Server("fair")
 
     @fair.tool(permission=django_mcp.PUBLIC)
@@ -112,20 +112,20 @@ def test_where_all_is_for_everybody_no_token_is_asked_for(run, home):
     assert "token" not in err and "eader" not in (home / ".cursor/mcp.json").read_text()
 
 
-def test_the_default_address_is_told(run, settings):
+def test_missing_url_setting_is_reported(run, settings):
     settings.DJANGO_MCP = {}
     out, err = run("cursor")
     assert "http://localhost/mcp" in out
     assert 'DJANGO_MCP["URL"] is not set, so the address is http://localhost/mcp.' in err
 
 
-def test_where_http_sse_is_is_told_if_it_is_on(run, monkeypatch):
+def test_sse_url_is_printed_if_enabled(run, monkeypatch):
     assert "SSE" not in run("cursor")[1]
     monkeypatch.setattr(django_mcp.server, "sse", True)
     assert f"A client that can only do HTTP+SSE takes {URL}/sse." in run("cursor")[1]
 
 
-def test_a_token_may_come_through_a_pipe(run, monkeypatch, tmp_path):
+def test_token_can_be_read_from_stdin(run, monkeypatch, tmp_path):
     (tmp_path / "pipe").write_text(f"{GIVEN}\n")
     with (tmp_path / "pipe").open() as pipe:
         monkeypatch.setattr(sys, "stdin", pipe)
@@ -133,7 +133,7 @@ def test_a_token_may_come_through_a_pipe(run, monkeypatch, tmp_path):
     assert GIVEN in out
 
 
-def test_over_stdio_it_is_a_command_for_any_folder(alice, run):
+def test_stdio_command_works_in_any_directory(alice, run):
     out, err = run("zed", "--stdio", "--user", "alice")
     found = servers_of(out, "context_servers")["django"]
     words = [found["command"], *found["args"]]
@@ -148,10 +148,10 @@ def servers_of(text, root):
     return json.loads(text)[root]
 
 
-# Making a token.
+# New tokens.
 
 
-def test_a_new_token_is_for_the_user_and_this_server_alone(alice, run):
+def test_new_token_is_limited_to_the_user_and_the_server(alice, run):
     out, err = run("cursor", "--user", "alice", "--new-token")
     secret = servers_of(out, "mcpServers")["django"]["headers"]["Authorization"].split()[1]
     token = Token.objects.get()
@@ -162,17 +162,19 @@ def test_a_new_token_is_for_the_user_and_this_server_alone(alice, run):
     assert not PersonalAccessTokens().lookup(secret, default)
 
 
-def test_no_token_is_left_over_where_nothing_could_be_written(alice, run, home):
+def test_failed_write_creates_no_token(alice, run, home):
     (home / ".cursor").mkdir()
     (home / ".cursor/mcp.json").write_text("// mine\n{}")
-    words = refused(run, "cursor", "--user", "alice", "--new-token", "--write")
+    words = command_error(run, "cursor", "--user", "alice", "--new-token", "--write")
     assert "comments would be lost" in words and not Token.objects.exists()
     assert "--print" in words
 
 
 @pytest.mark.django_db
-def test_a_token_is_made_for_who_is_there(run, home):
-    assert "no user 'bob'" in refused(run, "cursor", "--user", "bob", "--new-token", "--write")
+def test_new_token_for_an_unknown_user_is_an_error(run, home):
+    assert "no user 'bob'" in command_error(
+        run, "cursor", "--user", "bob", "--new-token", "--write"
+    )
     assert not list(home.iterdir())
 
 
@@ -180,10 +182,10 @@ def test_a_token_is_made_for_who_is_there(run, home):
 
 
 @posix
-def test_it_writes_the_file_of_the_client(alice, run, home):
+def test_file_of_the_client_is_written(alice, run, home):
     path = home / ".cursor/mcp.json"
     out, err = run("cursor", "--user", "alice", "--new-token", "--write")
-    secret = servers(path)["django"]["headers"]["Authorization"].split()[1]
+    secret = servers_in(path)["django"]["headers"]["Authorization"].split()[1]
     assert Token.objects.get().digest == Token.digest_of(secret)
     assert out == "" and secret not in err and f"Added 'django' to {path}." in err
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -203,16 +205,16 @@ def test_it_writes_the_file_of_the_client(alice, run, home):
         ("zed", "context_servers", ".zed/settings.json"),
     ],
 )
-def test_a_project_has_a_file_without_a_token(run, home, key, root, path):
+def test_project_file_contains_no_token(run, home, key, root, path):
     _, err = run(key, "--write", "--project")
-    assert servers(Path(path), root)["django"]["url"] == URL
+    assert servers_in(Path(path), root)["django"]["url"] == URL
     assert "eader" not in Path(path).read_text() and "sees what is PUBLIC" in err
     assert not list(home.iterdir())
 
 
 @pytest.mark.parametrize("secret", [("--token", GIVEN), ("--user", "alice", "--new-token")])
-def test_no_token_goes_into_the_file_of_a_project(alice, run, secret):
-    words = refused(run, "claude-code", "--write", "--project", *secret)
+def test_token_for_a_project_file_is_rejected(alice, run, secret):
+    words = command_error(run, "claude-code", "--write", "--project", *secret)
     assert ".mcp.json is for all who work in this folder" in words and GIVEN not in words
     assert not list(Path.cwd().iterdir()) and not Token.objects.exists()
 
@@ -239,8 +241,8 @@ def test_no_token_goes_into_the_file_of_a_project(alice, run, secret):
     ],
 )
 @pytest.mark.django_db
-def test_what_does_not_go_together_is_refused_with_words(run, home, arguments, words):
-    said = refused(run, *arguments)
+def test_conflicting_options_are_rejected(run, home, arguments, words):
+    said = command_error(run, *arguments)
     assert words in said and GIVEN not in said
     assert not list(home.iterdir()) and not list(Path.cwd().iterdir())
 
@@ -267,7 +269,7 @@ json.dump(servers, open(known, "w"))
 
 @pytest.fixture
 def claude(home, monkeypatch):
-    """A stand-in for Claude Code's command, which keeps its promises; the calls it was given."""
+    """A replacement of Claude Code's command. Returns a function that lists its calls."""
     folder = home.parent / "bin"
     folder.mkdir()
     (folder / "claude").write_text(CLAUDE.format(python=sys.executable))
@@ -281,7 +283,7 @@ def claude(home, monkeypatch):
 
 
 @posix
-def test_claude_code_is_told_by_its_own_command(run, claude):
+def test_claude_code_is_configured_by_its_own_command(run, claude):
     _, err = run("claude-code", "--write", "--token", GIVEN)
     adding = ["mcp", "add", "--scope", "user", "--transport", "http", "django", URL]
     adding += ["--header", f"Authorization: Bearer {GIVEN}"]
@@ -291,28 +293,28 @@ def test_claude_code_is_told_by_its_own_command(run, claude):
 
 
 @posix
-def test_what_claude_code_says_is_told_without_the_token(run, claude, home):
+def test_errors_of_claude_code_are_shown_without_the_token(run, claude, home):
     (home / "known.json").write_text('{"broken": 1}')
-    words = refused(run, "claude-code", "--write", "--token", GIVEN)
+    words = command_error(run, "claude-code", "--write", "--token", GIVEN)
     assert "claude mcp add: cannot" in words and GIVEN not in words and PLACEHOLDER in words
 
 
-def test_without_its_command_it_is_told_what_to_do(run, home, monkeypatch):
+def test_missing_claude_command_is_explained(run, home, monkeypatch):
     monkeypatch.setenv("PATH", str(home))
-    words = refused(run, "claude-code", "--write")
+    words = command_error(run, "claude-code", "--write")
     assert "'claude' of Claude Code is not on the PATH" in words and "--print" in words
 
 
-# What was written is used by a client that knows no more.
+# A client uses the written configuration.
 
 
 @pytest.mark.slow
-def test_what_is_written_for_stdio_starts_the_project_from_anywhere(tmp_path, home):
+def test_written_stdio_configuration_works_in_any_directory(tmp_path, home):
     database = tmp_path / "noisy.sqlite3"
     environ = environment(database, HOME=str(home), USERPROFILE=str(home), PYTHONUNBUFFERED="1")
     for words in (["migrate", "-v0"], ["mcp_connect", "cursor", "--stdio", "--write"]):
         subprocess.run(command(*words), cwd=ROOT, env=environ, check=True, capture_output=True)
-    ((name, entry),) = servers(home / ".cursor/mcp.json").items()
+    ((name, entry),) = servers_in(home / ".cursor/mcp.json").items()
     assert name == "tests"
     asking = Asking("2026-07-28")
     done = subprocess.run(
@@ -326,7 +328,7 @@ def test_what_is_written_for_stdio_starts_the_project_from_anywhere(tmp_path, ho
 
 
 async def tools_of(entry):
-    """What the official client is told at the address, with the headers, of an entry."""
+    """Return the tools that the official client lists with an entry's URL and headers."""
     async with (
         httpx2.AsyncClient(headers=entry["headers"], timeout=60) as http,
         Client(streamable_http_client(entry["url"], http_client=http)) as client,
@@ -335,7 +337,7 @@ async def tools_of(entry):
 
 
 @pytest.mark.slow
-def test_what_is_written_for_http_lets_a_client_in(tmp_path, home):
+def test_written_http_configuration_works(tmp_path, home):
     (tmp_path / "addressed.py").write_text(
         "from tests.spec.served.settings import *\nDJANGO_MCP |= {'URL': os.environ['ORIGIN']}\n"
     )
@@ -353,7 +355,7 @@ def test_what_is_written_for_http_lets_a_client_in(tmp_path, home):
                 command(*words), cwd=ROOT, env=environ, capture_output=True, text=True
             )
             assert done.returncode == 0, done.stderr
-        (entry,) = servers(home / ".cursor/mcp.json").values()
+        (entry,) = servers_in(home / ".cursor/mcp.json").values()
         assert "add" in asyncio.run(tools_of(entry))
         assert entry["headers"]["Authorization"].split()[1] not in done.stdout + done.stderr
         wrong = {"url": entry["url"], "headers": {"Authorization": f"Bearer {GIVEN}"}}

@@ -1,4 +1,4 @@
-"""``mcp_doctor``: what works is told to work, and each thing that is broken is told by itself."""
+"""``mcp_doctor``: reports of working servers, broken proxies, other programs and settings."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from django_mcp.protocol.revisions import REVISIONS
 from tests.management.proxies import Proxy
 from tests.servers import COMMANDS, ROOT, Served, environment, free_port, prepare
 
-SECONDS = 15  # for what answers, on a machine that is busy
-SHORT = 2.0  # for what does not
+RESPONSE_SECONDS = 15  # for a program that responds, on a busy machine
+TIMEOUT_SECONDS = 2.0  # for a program that does not
 WRONG = "mcp_" + "w" * 43
 
 
@@ -63,7 +63,7 @@ def url(port, path="/mcp"):
     return f"http://127.0.0.1:{port}{path}"
 
 
-def visit(address, token=None, seconds=SECONDS):
+def visit(address, token=None, seconds=RESPONSE_SECONDS):
     return list(LiveChecks(address, token, seconds).findings())
 
 
@@ -71,19 +71,19 @@ def words(found, *levels):
     return [one.words for one in found if one.level in levels]
 
 
-def only(found):
-    """The one thing that is wrong."""
+def only_problem(found):
+    """Return the only warning or problem."""
     wrong = [one for one in found if one.level in ("warning", "problem")]
     assert len(wrong) == 1, wrong
     return wrong[0]
 
 
-# A server that runs.
+# A running server.
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shown", [True, False])
-def test_all_is_well_with_a_server_that_is(served, token, shown):
+def test_working_server_has_no_problems(served, token, shown):
     found = visit(url(served.port), token if shown else None)
     assert words(found, "warning", "problem") == []
     good = "\n".join(words(found, "ok", "note"))
@@ -106,7 +106,7 @@ def test_all_is_well_with_a_server_that_is(served, token, shown):
 
 @pytest.mark.parametrize("server", [name for name in COMMANDS if name != "uvicorn"])
 @pytest.mark.slow
-def test_all_is_well_under_every_server(folder, token, server):
+def test_working_server_has_no_problems_under_every_asgi_server(folder, token, server):
     with Served(server, folder) as running:
         assert words(visit(url(running.port), token), "warning", "problem") == []
 
@@ -116,14 +116,14 @@ def sessions_in(folder):
         return database.execute("SELECT count(*) FROM django_mcp_session").fetchone()
 
 
-def test_it_leaves_no_session_behind(served, folder):
+def test_sessions_are_deleted_afterwards(served, folder):
     before = sessions_in(folder)
     assert not words(visit(url(served.port)), "problem")
     assert sessions_in(folder) == before
 
 
 @pytest.mark.slow
-def test_over_sse_all_is_well_or_the_address_leads_astray(folder, token):
+def test_http_sse_server(folder, token):
     with Served("uvicorn", folder, application="tests.management.older:application") as running:
         before = sessions_in(folder)
         for shown in (token, None):
@@ -132,22 +132,22 @@ def test_over_sse_all_is_well_or_the_address_leads_astray(folder, token):
             assert any(one.startswith("HTTP+SSE is on") for one in words(found, "ok"))
         assert sessions_in(folder) == before
         with Proxy(running.port, strips=True) as proxy:
-            wrong = only(visit(proxy.url, token))
+            wrong = only_problem(visit(proxy.url, token))
     assert re.search(r"HTTP\+SSE names /mcp for POST requests, .* by 40\d", wrong.words), wrong
     assert "the query" in wrong.hint and wrong.part == "HTTP+SSE"
 
 
-def test_a_token_that_is_not_valid_is_told(served):
+def test_invalid_token_is_reported(served):
     found = visit(url(served.port), WRONG)
     assert (
-        only(found).words == "The server rejected the token."
-        and "mcp_token list" in only(found).hint
+        only_problem(found).words == "The server rejected the token."
+        and "mcp_token list" in only_problem(found).hint
     )
     assert WRONG not in repr(found)
 
 
 @pytest.mark.slow
-def test_it_is_run_as_a_command_over_a_real_server(served, folder, token):
+def test_command_reports_json_for_a_real_server(served, folder, token):
     done = django(
         folder, "mcp_doctor", url(served.port), "--format", "json",
         DJANGO_MCP_TOKEN=token,
@@ -188,14 +188,14 @@ def test_it_is_run_as_a_command_over_a_real_server(served, folder, token):
     ],
     ids=str,
 )
-def test_a_proxy_that_breaks_something_is_found_out(served, broken, told, hint):
+def test_proxy_that_breaks_something_is_reported(served, broken, told, hint):
     with Proxy(served.port, **broken) as proxy:
-        wrong = only(visit(proxy.url))
+        wrong = only_problem(visit(proxy.url))
     assert re.search(told, wrong.words), wrong
     assert hint in wrong.hint
 
 
-def test_a_proxy_that_puts_in_another_host_is_found_out(served):
+def test_proxy_that_replaces_the_host_is_reported(served):
     with Proxy(served.port, drops=["host"], adds={"Host": "localhost"}) as proxy:
         found = visit(proxy.url)
     own, any_host = words(found, "warning")
@@ -203,23 +203,23 @@ def test_a_proxy_that_puts_in_another_host_is_found_out(served):
     assert not words(found, "problem")
 
 
-def test_a_token_that_gets_lost_is_not_a_wrong_one(served, token):
+def test_lost_token_is_not_reported_as_invalid(served, token):
     with Proxy(served.port, drops=["authorization"]) as proxy:
-        assert "does not arrive" in only(visit(proxy.url, token)).words
+        assert "does not arrive" in only_problem(visit(proxy.url, token)).words
 
 
 @pytest.mark.slow
-def test_a_proxy_that_keeps_streams_back_is_found_out(served):
+def test_proxy_that_buffers_streams_is_reported(served):
     with Proxy(served.port, buffers=True) as proxy:
         found = visit(proxy.url, seconds=4)
-    wrong = only(found)
+    wrong = only_problem(found)
     assert "did not answer within 4 seconds" in wrong.words or "sent nothing" in wrong.words
     assert wrong.part == "sessions" and "proxy_buffering off" in wrong.hint
 
 
-def test_a_proxy_without_a_server_is_found_out():
-    with answering(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n") as port:
-        assert "A proxy cannot reach the server" in only(visit(url(port))).words
+def test_proxy_without_a_server_is_reported():
+    with raw_server(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n") as port:
+        assert "A proxy cannot reach the server" in only_problem(visit(url(port))).words
 
 
 @pytest.mark.slow
@@ -228,36 +228,36 @@ def test_public_address_without_a_limit_of_bodies_is_a_warning(folder, monkeypat
     monkeypatch.setattr(live, "is_local", lambda host: False)
     monkeypatch.setattr(live, "BODY_LIMIT_SECONDS", 1.0)
     with Served(server, folder) as running:
-        (found,) = body_limit(LiveChecks(url(running.port), None, SECONDS))
+        (found,) = body_limit(LiveChecks(url(running.port), None, RESPONSE_SECONDS))
     assert found.level == level
     assert "client_max_body_size" in found.hint or level == "ok"
 
 
-def test_limit_of_bodies_is_not_looked_for_on_this_machine():
-    assert list(body_limit(LiveChecks("http://127.0.0.1:1/mcp", None, SHORT))) == []
+def test_limit_of_bodies_is_not_checked_on_localhost():
+    assert list(body_limit(LiveChecks("http://127.0.0.1:1/mcp", None, TIMEOUT_SECONDS))) == []
 
 
 @pytest.mark.slow
-def test_a_proxy_whose_address_is_everybodys_is_found_out(folder):
+def test_proxy_whose_address_counts_for_every_client_is_reported(folder):
     with Served("uvicorn", folder, FORWARDED_ALLOW_IPS="10.9.9.9") as running:
         with Proxy(running.port) as proxy:
-            wrong = only(visit(proxy.url))
+            wrong = only_problem(visit(proxy.url))
         assert "sees the proxy's address, 127.0.0.1, for every client" in wrong.words
         assert "FORWARDED_ALLOW_IPS=127.0.0.1" in wrong.hint
         with Proxy(running.port, forwards=False) as proxy:
-            wrong = only(visit(proxy.url))
+            wrong = only_problem(visit(proxy.url))
         assert "the proxy does not forward the client's address" in wrong.words
 
 
 @pytest.mark.slow
-def test_a_wsgi_server_is_named(folder):
+def test_wsgi_server_is_reported(folder):
     wsgi = "django.core.wsgi:get_wsgi_application()"
     with Served("gunicorn", folder, "--worker-class", "sync", application=wsgi) as running:
-        wrong = only(visit(url(running.port)))
+        wrong = only_problem(visit(url(running.port)))
         assert wrong.words == "A WSGI server answers, gunicorn: MCP needs ASGI."
         assert "uvicorn_worker.UvicornWorker" in wrong.hint
         with Proxy(running.port) as proxy:
-            hidden = only(visit(proxy.url))
+            hidden = only_problem(visit(proxy.url))
     assert "no MCP server at this path" in hidden.words and "WSGI server" in hidden.hint
 
 
@@ -272,13 +272,13 @@ def test_a_wsgi_server_is_named(folder):
         ("nginx/1.27", False),
     ],
 )
-def test_a_wsgi_server_is_known_by_its_name(name, is_wsgi):
+def test_wsgi_server_is_recognized_by_its_name(name, is_wsgi):
     head = f"HTTP/1.1 404 Not Found\r\nServer: {name}\r\nContent-Length: 0\r\n\r\n"
-    with answering(head.encode()) as port:
-        assert ("A WSGI server answers" in only(visit(url(port))).words) is is_wsgi
+    with raw_server(head.encode()) as port:
+        assert ("A WSGI server answers" in only_problem(visit(url(port))).words) is is_wsgi
 
 
-# A server of which nothing is for everybody.
+# A server without public declarations.
 
 PRIVATE = {
     "private_settings.py": """
@@ -307,33 +307,33 @@ def private(folder, tmp_path_factory):
         yield running
 
 
-def test_without_a_token_it_looks_as_far_as_it_can(private):
+def test_private_server_without_a_token_is_checked_partly(private):
     found = visit(url(private.port))
     assert words(found, "warning", "problem") == []
     assert "asks for a token" in found[0].words and "DJANGO_MCP_TOKEN" in found[0].hint
     assert "A request without a token is rejected with 401." in words(found, "ok")
 
 
-def test_with_a_token_it_is_let_in(private, token):
+def test_private_server_with_a_token_is_checked(private, token):
     found = visit(url(private.port), token)
     assert words(found, "warning", "problem") == []
     assert "It lists 1 tool with the token" in words(found, "ok")
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_a_token_that_gets_lost_before_a_private_server_is_told(private, token, shown):
+def test_lost_token_at_a_private_server_is_reported(private, token, shown):
     with Proxy(private.port, drops=["authorization"]) as proxy:
         found = visit(proxy.url, token if shown else None)
     told = words(found, "problem")
     assert told and all("header Authorization does not arrive" in one for one in told)
 
 
-# What else may be there.
+# Other programs.
 
 
 @contextmanager
-def answering(raw):
-    """A program that says this to whoever connects, and hangs up; None says nothing for ever."""
+def raw_server(raw):
+    """A program that sends these bytes to each client and closes; with None it never responds."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer():
@@ -379,22 +379,25 @@ def http_answer(status, body, kind="text/html"):
     ],
     ids=range(8),
 )
-def test_another_program_is_found_out(raw, told):
-    with answering(raw) as port:
+def test_other_program_is_reported(raw, told):
+    with raw_server(raw) as port:
         found = visit(url(port))
     assert [one.level for one in found] == ["problem"]
     assert re.search(told, found[0].words), found
 
 
 @pytest.mark.slow
-def test_what_says_nothing_is_not_waited_for_long():
-    with answering(None) as port:
-        assert "did not answer within 2 seconds" in only(visit(url(port), seconds=SHORT)).words
+def test_silent_program_times_out():
+    with raw_server(None) as port:
+        assert (
+            "did not answer within 2 seconds"
+            in only_problem(visit(url(port), seconds=TIMEOUT_SECONDS)).words
+        )
 
 
 @pytest.mark.slow
-def test_what_never_ends_is_not_read_for_ever():
-    """A byte now and then would keep any timeout of a single read away."""
+def test_endless_response_times_out():
+    """One byte now and then would reset the timeout of a single read."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         ended = threading.Event()
 
@@ -408,29 +411,29 @@ def test_what_never_ends_is_not_read_for_ever():
                     ended.set()
 
         threading.Thread(target=drip, daemon=True).start()
-        found = visit(url(listening.getsockname()[1]), seconds=SHORT)
+        found = visit(url(listening.getsockname()[1]), seconds=TIMEOUT_SECONDS)
         assert ended.wait(30)
-    assert "did not answer within 2 seconds" in only(found).words
+    assert "did not answer within 2 seconds" in only_problem(found).words
 
 
-def test_nothing_that_listens():
+def test_closed_port_is_reported():
     port = free_port()
-    assert only(visit(url(port))).words == f"Nothing listens at 127.0.0.1:{port}."
+    assert only_problem(visit(url(port))).words == f"Nothing listens at 127.0.0.1:{port}."
 
 
-def test_tls_where_there_is_none_and_none_where_there_is(served):
-    found = only(visit(f"https://127.0.0.1:{served.port}/mcp", seconds=SECONDS))
+def test_https_url_of_a_plain_http_server_is_reported(served):
+    found = only_problem(visit(f"https://127.0.0.1:{served.port}/mcp", seconds=RESPONSE_SECONDS))
     assert "TLS to" in found.words and "http://" in found.hint
 
 
-def test_a_token_is_not_shown_in_the_clear(monkeypatch, token):
+def test_token_is_not_sent_over_plain_http(monkeypatch, token):
     heard = []
 
     def ask(self, method, headers, body=None, **more):
         heard.append(dict(headers))
         raise ssl.SSLError("enough")
 
-    visiting = LiveChecks("http://shop.example/mcp", token, SHORT)
+    visiting = LiveChecks("http://shop.example/mcp", token, TIMEOUT_SECONDS)
     monkeypatch.setattr(type(visiting.wire), "ask", ask)
     with pytest.raises(ssl.SSLError):
         list(visiting.findings())
@@ -451,14 +454,14 @@ def test_a_token_is_not_shown_in_the_clear(monkeypatch, token):
         b"1e999",
     ],
 )
-def test_what_is_no_answer_is_none(body):
+def test_malformed_response_is_ignored(body):
     assert message(body) == {}
 
 
-# The project itself, with something broken.
+# A broken project.
 
 
-def found_by(folder, *arguments, **more):
+def findings_of(folder, *arguments, **more):
     done = django(folder, "mcp_doctor", "--format", "json", *arguments, **more)
     told = json.loads(done.stdout)
     assert done.returncode == (0 if told["ok"] else 1), done.stderr
@@ -466,26 +469,26 @@ def found_by(folder, *arguments, **more):
 
 
 @pytest.mark.slow
-def test_an_old_state_of_migrations_is_told(tmp_path):
+def test_missing_migrations_are_reported(tmp_path):
     prepare(tmp_path)
     django(tmp_path, "migrate", "django_mcp", "0001", "--database", "mcp")
-    wrong = [one for one in found_by(tmp_path) if one[0] == "problem"]
+    wrong = [one for one in findings_of(tmp_path) if one[0] == "problem"]
     assert len(wrong) == 1 and "'mcp' (SQLite, sessions) lacks the migrations 0002" in wrong[0][1]
     assert wrong[0][2] == "manage.py migrate --database mcp"
 
 
 @pytest.mark.slow
-def test_a_database_that_is_not_there_is_told_and_not_made(tmp_path):
-    found = found_by(tmp_path)
+def test_missing_database_is_reported_and_not_created(tmp_path):
+    found = findings_of(tmp_path)
     told = [one[1] for one in found if "not exist yet" in one[1]]
     assert len(told) == 2 and not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_one_thing_that_breaks_hides_no_other(tmp_path):
+def test_one_failed_check_does_not_hide_others(tmp_path):
     prepare(tmp_path)
     (tmp_path / "db.sqlite3").write_text("this is no database, whatever its name says" * 50)
-    found = found_by(tmp_path)
+    found = findings_of(tmp_path)
     assert any("does not answer: file is not a database" in one[1] for one in found)
     assert any("mcp_stdio starts" in one[1] for one in found)
 
@@ -500,9 +503,11 @@ def test_one_thing_that_breaks_hides_no_other(tmp_path):
         (None, "ASGI_APPLICATION is not set"),
     ],
 )
-def test_whether_the_server_is_in_the_application(settings, path, told):
+def test_asgi_application_without_the_endpoint_is_reported(settings, path, told):
     settings.ASGI_APPLICATION = path
-    found = next(iter(installation.application()))  # of the default; others may have been left
+    found = next(
+        iter(installation.application())
+    )  # of the default server; other tests may leave servers
     assert re.search(told, found.words)
     assert found.level == ("ok" if path and path.endswith(".mounted") else found.level)
     assert found.level == "ok" or found.hint
@@ -534,32 +539,32 @@ async def breaks(scope, receive, send):
         ("http://127.0.0.1:8000", ["127.0.0.1"], "ok", "The public origin is"),
     ],
 )
-def test_the_public_origin(settings, url_setting, hosts, level, told):
+def test_public_origin(settings, url_setting, hosts, level, told):
     settings.DJANGO_MCP = {"URL": url_setting} if url_setting else {}
     settings.ALLOWED_HOSTS = hosts
     (found,) = installation.address()
     assert found.level == level and told in found.words
 
 
-def test_two_owners_of_the_package_are_told(monkeypatch):
+def test_two_distributions_with_the_package_are_reported(monkeypatch):
     real = metadata.packages_distributions()
     both = real | {"django_mcp": ["django-modelcontext", "channels"]}
     monkeypatch.setattr(metadata, "packages_distributions", lambda: both)
-    wrong = only(installation.versions())
+    wrong = only_problem(installation.versions())
     assert "Several distributions own the package django_mcp" in wrong.words
     assert "django-modelcontext" in wrong.words and "Uninstall" in wrong.hint
 
 
-def test_without_an_asgi_server_nothing_is_served(monkeypatch, settings):
+def test_missing_asgi_server_is_reported(monkeypatch, settings):
     monkeypatch.setattr(installation, "SERVERS", ("no-such-distribution",))
-    assert "No ASGI server is installed" in only(installation.asgi_servers()).words
+    assert "No ASGI server is installed" in only_problem(installation.asgi_servers()).words
     monkeypatch.undo()
     settings.DEBUG = True
-    assert "runserver speaks WSGI" in only(installation.asgi_servers()).words
+    assert "runserver speaks WSGI" in only_problem(installation.asgi_servers()).words
 
 
 @pytest.mark.django_db
-def test_a_newer_database_is_told(monkeypatch):
+def test_newer_migrations_are_reported(monkeypatch):
     real = MigrationRecorder.applied_migrations
 
     def newer(self):
@@ -571,12 +576,12 @@ def test_a_newer_database_is_told(monkeypatch):
 
 
 @pytest.mark.django_db
-def test_the_databases_of_these_tests_are_well():
+def test_databases_of_these_tests_have_no_problems():
     assert not words(databases.databases(), "problem")
 
 
-@pytest.mark.django_db  # some of Django's checks ask it
-def test_what_the_checks_find_is_told_with_its_hint(settings):
+@pytest.mark.django_db  # some of Django's checks make queries
+def test_messages_of_system_checks_are_reported_with_their_hints(settings):
     settings.DEBUG = True
     settings.DJANGO_MCP = {"URL": "https://shop.example", "NONSENSE": 1}
     (wrong,) = [one for one in installation.system_checks() if one.level == "problem"]
@@ -586,7 +591,7 @@ def test_what_the_checks_find_is_told_with_its_hint(settings):
     assert not words(installation.system_checks(), "problem")
 
 
-def test_what_breaks_a_look_is_a_finding():
+def test_exception_in_a_check_is_reported():
     def look():
         yield ok("before")
         raise RuntimeError("broken")
@@ -599,7 +604,7 @@ def test_what_breaks_a_look_is_a_finding():
 # In this process.
 
 
-def test_what_a_user_is_shown_in_every_revision(server, alice):
+def test_number_of_tools_of_a_user_in_every_revision(server, alice):
     @server.tool
     def mine(request: mcp.Request) -> str:
         return "mine"
@@ -611,7 +616,7 @@ def test_what_a_user_is_shown_in_every_revision(server, alice):
 
 
 @pytest.mark.django_db
-def test_a_server_with_mistakes_is_a_problem_and_an_empty_one_is_none(server):
+def test_invalid_server_is_a_problem_and_empty_server_is_a_note(server):
     (found,) = inside.declared(server, None)
     assert found.level == "note" and "startmcp" in found.hint
     server._forget()
@@ -624,7 +629,7 @@ def test_a_server_with_mistakes_is_a_problem_and_an_empty_one_is_none(server):
 
 
 @pytest.mark.slow
-def test_what_the_project_prints_before_is_told(tmp_path):
+def test_output_of_the_project_before_mcp_stdio_is_reported(tmp_path):
     (tmp_path / "noisy_settings.py").write_text(
         "from tests.spec.served.settings import *\nimport os; os.write(1, b'hello there\\n')\n"
     )
@@ -657,14 +662,14 @@ def test_what_the_project_prints_before_is_told(tmp_path):
     ],
 )
 @pytest.mark.django_db
-def test_options_that_make_no_sense_are_refused(arguments, told):
+def test_invalid_options_are_rejected(arguments, told):
     with pytest.raises(CommandError) as refused:
         call_command("mcp_doctor", *arguments)
     assert told in str(refused.value) and "secret" not in str(refused.value)
 
 
 @pytest.mark.slow
-def test_the_text_is_for_people(served, folder):
+def test_text_output(served, folder):
     done = django(folder, "mcp_doctor", url(served.port))
     assert done.returncode == 0 and "\x1b" not in done.stdout
     assert "\nOver HTTP: the address\n" in done.stdout and "\nThe database\n" in done.stdout

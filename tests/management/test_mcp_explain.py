@@ -1,4 +1,4 @@
-"""``mcp_explain``: who may use what, which rule decides, in a table and as JSON."""
+"""``mcp_explain``: who may use what and which rule decides, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def explain(capsys):
     return explain
 
 
-def refused(*arguments):
-    with pytest.raises(CommandError) as refused:
+def command_error(*arguments):
+    with pytest.raises(CommandError) as command_error:
         call_command("mcp_explain", *arguments)
-    return refused.value
+    return command_error.value
 
 
 def line(out, name):
@@ -36,7 +36,7 @@ def line(out, name):
     return " ".join(found.split())
 
 
-def test_everything_with_the_rule_that_decides(explain, alice):
+def test_all_declarations_are_listed_with_the_deciding_rule(explain, alice):
     group = Group.objects.create(name="Accountants")
     group.permissions.add(Permission.objects.get(codename="change_invoice"))
     carol = User.objects.create_user("carol")
@@ -58,7 +58,7 @@ def test_everything_with_the_rule_that_decides(explain, alice):
     assert out.startswith(f"nobody may use {public} of {total} declarations of the server tests.")
 
 
-def test_one_thing(explain, alice, bob):
+def test_one_declaration_is_explained(explain, alice, bob):
     out = explain("bob", "refund")
     assert out.startswith("bob may not use the tool refund.\n")
     assert "requires  shop.change_invoice\n" in out
@@ -67,7 +67,7 @@ def test_one_thing(explain, alice, bob):
     assert "carol" not in out and "search_invoice" not in out
 
 
-def test_a_row_condition_by_condition(explain, invoice, bob):
+def test_row_is_explained_condition_by_condition(explain, invoice, bob):
     out = explain("alice", "invoice://A-1")
     assert out.startswith("alice may read invoice://A-1.")
     assert "fields: number, customer, customer__name, status" in out
@@ -79,7 +79,7 @@ def test_a_row_condition_by_condition(explain, invoice, bob):
     assert "  no   invoice A-2 is not in the database\n" in explain("bob", "invoice://A-2")
 
 
-def test_as_json(explain, invoice):
+def test_json_output(explain, invoice):
     shown = json.loads(explain("alice", "--format", "json"))
     assert (shown["user"], shown["active"], shown["server"]) == ("alice", True, "tests")
     (refund,) = (one for one in shown["declarations"] if one["name"] == "refund")
@@ -92,7 +92,7 @@ def test_as_json(explain, invoice):
     assert shown["allowed"] is False and shown["resources"][0]["conditions"][-1]["allowed"] is False
 
 
-def test_who_is_not_active_is_nobody(explain, alice):
+def test_inactive_user_is_anonymous(explain, alice):
     User.objects.create_superuser("gone", is_active=False)
     out = explain("gone", "refund")
     assert out.startswith(
@@ -100,7 +100,7 @@ def test_who_is_not_active_is_nobody(explain, alice):
     )
 
 
-def test_a_scope_is_a_tokens(explain, alice, server):
+def test_scope_option_limits_access_like_a_token(explain, alice, server):
     @server.tool(scope="write")
     def write(request: mcp.Request) -> str:
         return ""
@@ -112,7 +112,7 @@ def test_a_scope_is_a_tokens(explain, alice, server):
     assert "alice may use the tool write" in explain("alice", "write", *on, *scopes)
 
 
-def test_a_rule_that_fails_is_told(explain, alice, server):
+def test_failing_permission_function_is_reported(explain, alice, server):
     @server.tool(permission=lambda request: request.user.company)
     def of_the_company(request: mcp.Request) -> str:
         return ""
@@ -121,8 +121,8 @@ def test_a_rule_that_fails_is_told(explain, alice, server):
     assert "no  of_the_company" in out and "AttributeError" in out and "every list" in out
 
 
-def test_the_surroundings_are_those_of_a_call(explain, alice, server, settings):
-    """What AROUND does, permissions see."""
+def test_permissions_run_inside_around(explain, alice, server, settings):
+    """Code in AROUND affects the permission checks."""
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"AROUND": ["tests.calls.around.recorded"]}
 
     @server.tool(permission=lambda request: around.note("permission") or True)
@@ -145,24 +145,26 @@ def test_the_surroundings_are_those_of_a_call(explain, alice, server, settings):
         (("alice", "--scope", "a b"), "'a b' is not a valid scope"),
     ],
 )
-def test_what_is_wrong_has_a_hint(alice, arguments, words):
-    assert words in str(refused(*arguments))
+def test_errors_have_a_hint(alice, arguments, words):
+    assert words in str(command_error(*arguments))
 
 
-def test_somebody_must_be_named(alice):
+def test_user_argument_is_required(alice):
     for arguments in ((), ("--nobody", "alice", "refund")):
-        assert refused(*arguments).returncode == 2 and "--nobody" in str(refused(*arguments))
+        assert command_error(*arguments).returncode == 2 and "--nobody" in str(
+            command_error(*arguments)
+        )
 
 
-def test_an_empty_server_and_a_broken_one(alice, server):
-    assert "startmcp APP" in str(refused("alice", "--server", server.name))
-    assert "with --server: tests" in str(refused("alice", "--server", server.name))
+def test_empty_and_invalid_servers_are_errors(alice, server):
+    assert "startmcp APP" in str(command_error("alice", "--server", server.name))
+    assert "with --server: tests" in str(command_error("alice", "--server", server.name))
 
     @mcp.register(Invoice, server=server)
     class Invoices(mcp.ModelResource):
         pass
 
-    assert "django_mcp.E050" in str(refused("alice", "--server", server.name))
+    assert "django_mcp.E050" in str(command_error("alice", "--server", server.name))
 
 
 # Processes.
@@ -191,7 +193,7 @@ def test_exit_codes(quiet, arguments, code, words):
 
 
 @pytest.mark.slow
-def test_of_the_atlas(atlas):
+def test_explanation_in_the_example_project(atlas):
     done = atlas("mcp_explain", "boss", "plan_trip")
     assert done.returncode == 0 and done.stderr == ""
     assert "boss may use the tool plan_trip" in done.stdout and "is a superuser" in done.stdout
@@ -200,7 +202,7 @@ def test_of_the_atlas(atlas):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are of POSIX")
-def test_colours_are_of_a_terminal_that_wants_them(atlas):
+def test_colors_are_used_only_at_a_terminal_that_wants_them(atlas):
     done = atlas("mcp_explain", "boss", terminal=True)
     assert "\x1b[" in done.stdout
     assert max(len(one) for one in plain(done.stdout).splitlines()) <= 80

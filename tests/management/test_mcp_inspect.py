@@ -1,4 +1,4 @@
-"""``mcp_inspect``: tables, definitions and snapshots of all that is declared, or of a user's."""
+"""``mcp_inspect``: tables, definitions and snapshots of all declarations or of those of a user."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def inspect(capsys):
     return inspect
 
 
-def refused(*arguments):
-    with pytest.raises(CommandError) as refused:
+def command_error(*arguments):
+    with pytest.raises(CommandError) as command_error:
         call_command("mcp_inspect", *map(str, arguments))
-    return refused.value
+    return command_error.value
 
 
-def names(out):
+def listed_names(out):
     """What the tables of a whole catalog name."""
     return [line.split()[0] for line in out.splitlines() if line.startswith("  ")]
 
@@ -38,41 +38,41 @@ def names(out):
 # Tables.
 
 
-def test_everything_that_is_declared(inspect, db):
+def test_all_declarations_are_listed(inspect, db):
     out, catalog = inspect(), mcp.server.ready()
     kinds = [catalog.tools, catalog.resources, catalog.templates, catalog.prompts]
-    assert names(out) == [thing.name for things in kinds for thing in things.values()]
-    assert out.startswith(f"The server tests has {len(names(out))} declarations")
+    assert listed_names(out) == [thing.name for things in kinds for thing in things.values()]
+    assert out.startswith(f"The server tests has {len(listed_names(out))} declarations")
     (refund,) = (line for line in out.splitlines() if line.startswith("  refund "))
     assert refund.split(None, 2)[1:] == [
         "shop.change_invoice", "Refund a paid invoice, wholly or in part.",
     ]  # fmt: skip
 
 
-def test_what_a_user_may_use_is_what_the_protocol_lists(inspect, alice, bob):
+def test_list_of_a_user_equals_the_lists_of_the_protocol(inspect, alice, bob):
     for user in (alice, bob):
         with Client(user) as client:
             listed = [
                 client.tools(), client.prompts(), client.templates(),
                 [one for one in client.resources() if one["uri"].startswith("shop:")],
             ]  # fmt: skip
-        found = names(inspect("--user", user.username))
+        found = listed_names(inspect("--user", user.username))
         assert sorted(found) == sorted(one["name"] for part in listed for one in part)
-    assert "refund" in names(inspect("--user", "alice"))
-    assert "refund" not in names(inspect("--user", "bob"))
+    assert "refund" in listed_names(inspect("--user", "alice"))
+    assert "refund" not in listed_names(inspect("--user", "bob"))
 
 
-def test_a_scope_narrows(inspect, alice, server):
+def test_scope_option_limits_the_list(inspect, alice, server):
     @server.tool(scope="write")
     def write(request: mcp.Request) -> str:
         return ""
 
     on = ("--server", server.name, "--user", "alice")
-    assert names(inspect(*on)) == names(inspect(*on, "--scope", "write")) == ["write"]
+    assert listed_names(inspect(*on)) == listed_names(inspect(*on, "--scope", "write")) == ["write"]
     assert "alice may use no declarations of" in inspect(*on, "--scope", "read")
 
 
-def test_one_tool_in_words(inspect, db):
+def test_one_tool_is_described(inspect, db):
     out = inspect("refund")
     assert out.startswith("refund, a tool\n\nRefund a paid invoice, wholly or in part.\n")
     lines = [" ".join(line.split()) for line in out.splitlines()]
@@ -82,7 +82,7 @@ def test_one_tool_in_words(inspect, db):
     assert "\nReturns\n" in out and "\nFields\n" not in out
 
 
-def test_one_model_in_words(inspect, db):
+def test_one_model_resource_is_described(inspect, db):
     out = inspect("invoice")
     assert "URI            invoice://{number}" in out and "ordering       -issued" in out
     assert "\nFields\n" in out and "attachment.size" in out
@@ -93,14 +93,14 @@ def test_one_model_in_words(inspect, db):
 # Definitions.
 
 
-def test_definitions_are_those_of_the_lists(inspect, alice):
+def test_json_output_equals_the_lists_of_the_protocol(inspect, alice):
     with Client(alice) as client:
         assert json.loads(inspect("--user", "alice", "--format", "json")) == client.catalog()
     found = json.loads(inspect("--user", "alice", "--format", "json", "refund"))
     assert [one["name"] for one in found["tools"]] == ["refund"] and found["prompts"] == []
 
 
-def test_definitions_of_everything_say_what_is_asked_for(inspect, db):
+def test_json_output_of_all_declarations_contains_permissions(inspect, db):
     found = json.loads(inspect("--format", "json"))
     (refund,) = (one for one in found["tools"] if one["name"] == "refund")
     tool = mcp.server._catalog.tools["refund"]
@@ -113,8 +113,8 @@ def test_definitions_of_everything_say_what_is_asked_for(inspect, db):
 
 
 @pytest.fixture
-def declared(server):
-    """Declares on a server, as it stands now and as it will."""
+def declare(server):
+    """Return a function that declares on a server, replacing earlier declarations."""
 
     def declare(permission="shop.view_customer", fields=("name",), **options):
         server._records.clear()
@@ -135,12 +135,12 @@ def declared(server):
     return declare
 
 
-def test_a_snapshot_is_the_same_as_long_as_nothing_changes(inspect, declared, tmp_path, capsys):
+def test_snapshot_is_stable(inspect, declare, tmp_path, capsys):
     file = tmp_path / "mcp.json"
-    on = declared()
+    on = declare()
     inspect(*on, "--output", file)
     assert inspect(*on, "--format", "snapshot") == file.read_text()
-    declared()
+    declare()
     assert inspect(*on, "--check", file) == ""
     call_command("mcp_inspect", *on, "--check", str(file))
     assert capsys.readouterr().err == f"No differences from {file}.\n"
@@ -155,24 +155,24 @@ def test_a_snapshot_is_the_same_as_long_as_nothing_changes(inspect, declared, tm
         ({"read_only": True}, "the tool refund now has readOnlyHint: true"),
     ],
 )
-def test_what_differs_is_told_and_fails(inspect, declared, tmp_path, capsys, change, told):
+def test_differences_from_a_snapshot_are_reported(inspect, declare, tmp_path, capsys, change, told):
     file = tmp_path / "mcp.json"
-    inspect(*declared(), "--output", file)
+    inspect(*declare(), "--output", file)
     before = file.read_text()
-    error = refused(*declared(**change), "--check", file)
+    error = command_error(*declare(**change), "--check", file)
     assert told in capsys.readouterr().out and error.returncode == 1
     assert f"--output {file}" in str(error) and file.read_text() == before
-    inspect(*declared(**change), "--output", file)
-    assert inspect(*declared(**change), "--check", file) == ""
+    inspect(*declare(**change), "--output", file)
+    assert inspect(*declare(**change), "--check", file) == ""
 
 
-def test_a_snapshot_of_a_user_is_the_kits(inspect, alice, tmp_path, monkeypatch):
-    monkeypatch.delenv("CI", raising=False)  # where none is written for the first time
+def test_snapshot_of_a_user_equals_that_of_the_test_client(inspect, alice, tmp_path, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)  # in CI a missing snapshot is not written
     file = tmp_path / "alice.json"
     with Client(alice) as client:
         client.assert_catalog(file)
     assert inspect("--user", "alice", "--check", file) == ""
-    assert refused("--check", file).returncode == 1
+    assert command_error("--check", file).returncode == 1
 
 
 @pytest.mark.parametrize(
@@ -191,40 +191,40 @@ def test_a_snapshot_of_a_user_is_the_kits(inspect, alice, tmp_path, monkeypatch)
         (("--check", __file__), "is no snapshot", 2),
     ],
 )
-def test_what_is_wrong_has_a_hint(alice, bob, arguments, words, code):
-    error = refused(*arguments)
+def test_errors_have_a_hint(alice, bob, arguments, words, code):
+    error = command_error(*arguments)
     assert words in str(error) and error.returncode == code
 
 
-def test_a_list_is_no_snapshot(db, tmp_path):
+def test_json_list_is_not_a_snapshot(db, tmp_path):
     file = tmp_path / "list.json"
     file.write_text("[]")
-    assert "is no snapshot" in str(refused("--check", file))
+    assert "is no snapshot" in str(command_error("--check", file))
 
 
 def test_inactive_user_may_use_nothing(bob):
     bob.is_active = False
     bob.save()
-    assert "'bob' is inactive" in str(refused("--user", "bob"))
+    assert "'bob' is inactive" in str(command_error("--user", "bob"))
 
 
-def test_mistakes_are_shown(db, server):
+def test_invalid_declarations_are_reported(db, server):
     @mcp.register(Invoice, server=server)
     class Invoices(mcp.ModelResource):
         fields = ["nonsense"]
 
-    told = str(refused("--server", server.name))
+    told = str(command_error("--server", server.name))
     assert "nonsense" in told and "HINT" in told and "django_mcp.E0" in told
 
 
-def test_an_empty_server_is_told_where_to_begin(db, server):
-    assert "'manage.py startmcp APP' generates one" in str(refused("--server", server.name))
+def test_empty_server_is_an_error_with_a_hint(db, server):
+    assert "'manage.py startmcp APP' generates one" in str(command_error("--server", server.name))
 
 
 # Processes.
 
 
-def test_of_a_project_that_declares_nothing(quiet):
+def test_project_without_declarations_is_an_error(quiet):
     done = run(quiet, "mcp_inspect")
     assert done.returncode == 1 and done.stdout == "" and "mcp.py of an app" in done.stderr
     assert "Traceback" not in done.stderr
@@ -236,7 +236,7 @@ def test_help_shows_examples(quiet):
 
 
 @pytest.mark.slow
-def test_of_the_atlas(atlas, tmp_path):
+def test_tables_and_snapshots_of_the_example_project(atlas, tmp_path):
     file = tmp_path / "mcp.json"
     done = atlas("mcp_inspect")
     assert done.returncode == 0 and "  plan_trip " in done.stdout and "\x1b" not in done.stdout
@@ -253,7 +253,7 @@ def test_of_the_atlas(atlas, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are of POSIX")
-def test_a_terminal_is_filled_and_not_overfilled(atlas):
+def test_tables_fit_the_width_of_the_terminal(atlas):
     for arguments in ((), ("plan_trip",)):
         done = atlas("mcp_inspect", *arguments, "--no-color", terminal=True)
         assert done.returncode == 0

@@ -1,4 +1,4 @@
-"""``mcp_prune``: what is over is forgotten, and counted."""
+"""``mcp_prune`` deletes expired rows and counts them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ def session(db):
     return made
 
 
-def pruned(capsys):
+def prune(capsys):
+    """Run the command and return the counts."""
     call_command("mcp_prune")
     lines = capsys.readouterr().out.splitlines()
     return {kind: int(count) for kind, count in (line.split(": ") for line in lines)}
 
 
-def test_nothing_to_forget(session, capsys):
-    assert pruned(capsys) == {
+def test_nothing_to_delete(session, capsys):
+    assert prune(capsys) == {
         "events of streams that ended": 0,
         "idle sessions": 0,
         "finished calls": 0,
@@ -43,22 +44,22 @@ def test_nothing_to_forget(session, capsys):
     assert Session.objects.count() == 1
 
 
-def test_what_an_ended_stream_said_is_forgotten(session, capsys):
+def test_events_of_ended_streams_are_deleted(session, capsys):
     stream = streams.open(session, standalone=True, messages=["{}", "{}"])
-    assert pruned(capsys)["events of streams that ended"] == 0
+    assert prune(capsys)["events of streams that ended"] == 0
     streams.close(stream.pk)
     Stream.objects.update(ended=timezone.now() - timedelta(days=1))
-    assert pruned(capsys)["events of streams that ended"] == 2 and not Event.objects.exists()
+    assert prune(capsys)["events of streams that ended"] == 2 and not Event.objects.exists()
 
 
-def test_an_idle_session_is_forgotten(session, capsys):
+def test_idle_session_is_deleted(session, capsys):
     long_ago = timezone.now() - timedelta(seconds=settings.SESSION_LIFETIME + 60)
     Session.objects.update(last_seen=long_ago)
-    assert pruned(capsys)["idle sessions"] == 1 and not Session.objects.exists()
+    assert prune(capsys)["idle sessions"] == 1 and not Session.objects.exists()
 
 
 @pytest.mark.slow
-def test_a_database_without_tables(tmp_path):
+def test_database_without_tables_is_an_error(tmp_path):
     settings = environment(
         tmp_path / "empty.sqlite3", DJANGO_SETTINGS_MODULE="tests.management.quiet"
     )

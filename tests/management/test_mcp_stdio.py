@@ -1,4 +1,4 @@
-"""``mcp_stdio``: how the process ends, whatever the project's code is doing. Real processes."""
+"""``mcp_stdio``: how the process ends while code of the project is stuck. Real processes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,20 @@ from tests.spec.process import ROOT, Asking, Noisy, command, environment
 pytestmark = pytest.mark.slow
 
 SETTINGS = "tests.management.stuck.settings"
-SOON = 3.5  # two seconds are promised, on a machine that has nothing else to do
-WAYS = [
+EXIT_SECONDS = 3.5  # two seconds on an idle machine
+STUCK_TOOLS = [
     ["sleep"] * 6, ["to_thread"] * 10, ["to_sync"] * 3, ["swallow"], ["block"], ["spin"],
     ["leave_a_task"], ["leave_a_thread"], ["leave_a_hook"],
 ]  # fmt: skip
-EVERY_WAY = ["leave_a_thread", "leave_a_task", "sleep", "to_thread", "to_sync", "swallow", "block"]
+ALL_STUCK_TOOLS = [
+    "leave_a_thread",
+    "leave_a_task",
+    "sleep",
+    "to_thread",
+    "to_sync",
+    "swallow",
+    "block",
+]
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and forks are of POSIX")
 
 
@@ -32,8 +40,8 @@ def database(tmp_path_factory):
 
 
 @pytest.fixture
-def stuck(database):
-    """Starts the stuck project."""
+def start_project(database):
+    """Return a function that starts the project with tools that do not return."""
     started = []
 
     def start(**more):
@@ -45,48 +53,48 @@ def stuck(database):
         one.kill()
 
 
-def stick(one, ways):
-    """Call the tools, of which each then stays where it is."""
+def call_stuck_tools(one, ways):
+    """Call these tools, which do not return."""
     for count, way in enumerate(ways, 1):
         one.start("tools/call", name=way)
         one.err.until(lambda count=count: one.err.raw.count(b"STUCK") >= count)
 
 
-def ends(one, number=None):
-    """End it, by a signal or by the end of its input. It ends well, soon and wholly."""
+def ends_in_time(one, number=None):
+    """End the process by a signal or the end of its input; it must exit with 0 in time."""
     before = time.monotonic()
     if number is None:
         one.close()
     else:
         one.process.send_signal(number)
     assert one.ended() == 0
-    assert time.monotonic() - before < SOON
+    assert time.monotonic() - before < EXIT_SECONDS
     assert one.messages() or not one.out.raw  # whole lines
     return True
 
 
-@pytest.mark.parametrize("ways", WAYS, ids=lambda ways: ways[0])
-def test_the_end_of_the_input_ends_it_whatever_is_stuck(stuck, ways):
-    one = stuck()
+@pytest.mark.parametrize("ways", STUCK_TOOLS, ids=lambda ways: ways[0])
+def test_end_of_input_ends_the_process_with_stuck_tools(start_project, ways):
+    one = start_project()
     assert one.text("echo") == "xx"
-    stick(one, ways)
-    assert ends(one)
+    call_stuck_tools(one, ways)
+    assert ends_in_time(one)
     assert b"did not stop: MainThread" in one.err.raw
 
 
 @posix
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
-def test_so_does_a_signal_whatever_is_stuck(stuck, number):
-    one = stuck()
+def test_signal_ends_the_process_with_stuck_tools(start_project, number):
+    one = start_project()
     assert one.text("echo") == "xx"
-    stick(one, EVERY_WAY)
-    assert ends(one, number)
+    call_stuck_tools(one, ALL_STUCK_TOOLS)
+    assert ends_in_time(one, number)
 
 
 @posix
-def test_a_second_signal_makes_it_no_worse(stuck):
-    one = stuck()
-    stick(one, ["leave_a_thread", "sleep"])
+def test_repeated_signals_do_not_change_the_exit(start_project):
+    one = start_project()
+    call_stuck_tools(one, ["leave_a_thread", "sleep"])
     one.close()
     for _ in range(10):
         time.sleep(0.1)
@@ -94,42 +102,42 @@ def test_a_second_signal_makes_it_no_worse(stuck):
     assert one.ended() == 0
 
 
-def test_it_says_what_it_left(stuck):
-    one = stuck()
-    stick(one, ["leave_a_thread"])
-    assert ends(one)
+def test_stuck_threads_are_reported(start_project):
+    one = start_project()
+    call_stuck_tools(one, ["leave_a_thread"])
+    assert ends_in_time(one)
     assert b"of-the-project" in one.err.raw
 
 
-def test_what_is_answered_before_is_written(stuck):
-    one = stuck()
-    stick(one, ["sleep", "leave_a_thread"])
+def test_finished_responses_are_written_before_the_exit(start_project):
+    one = start_project()
+    call_stuck_tools(one, ["sleep", "leave_a_thread"])
     short = one.start("tools/call", name="short")
     ids = [one.start("tools/call", name="echo", arguments={"size": 50_000}) for _ in range(40)]
-    assert ends(one)
+    assert ends_in_time(one)
     assert {message["id"] for message in one.messages()} >= {short, *ids}
 
 
-def test_what_is_not_committed_is_not_there(stuck, database):
-    one = stuck()
-    stick(one, ["write"])
-    assert ends(one)
+def test_open_transaction_is_rolled_back(start_project, database):
+    one = start_project()
+    call_stuck_tools(one, ["write"])
+    assert ends_in_time(one)
     with sqlite3.connect(database, timeout=0) as connection:
         assert connection.execute("SELECT * FROM auth_user").fetchall() == []
-        connection.execute("DELETE FROM auth_user")  # nor does anybody hold a lock
+        connection.execute("DELETE FROM auth_user")  # and no lock is left
     connection.close()
 
 
-def test_if_nothing_is_stuck_it_exits_as_any_process(stuck):
-    one = stuck()
+def test_process_without_stuck_tools_exits_normally(start_project):
+    one = start_project()
     assert one.text("echo") == "xx"
     assert one.text("use_idle") == "used"  # a thread that waits for work is not stuck
-    assert ends(one)
+    assert ends_in_time(one)
     assert b"HOOK" in one.err.raw and b"did not stop" not in one.err.raw
 
 
-def test_a_failure_is_a_failure(stuck, tmp_path):
-    """Also where something is stuck: the exit code says so."""
+def test_failure_during_shutdown_is_an_exit_code(start_project, tmp_path):
+    """Also if something is stuck."""
     (tmp_path / "broken.py").write_text(
         "import threading, time\n"
         "from django.apps import AppConfig\n"
@@ -151,7 +159,7 @@ def test_a_failure_is_a_failure(stuck, tmp_path):
         command("mcp_stdio"), cwd=ROOT, env=environ, stdin=subprocess.DEVNULL,
         capture_output=True, timeout=30,
     )  # fmt: skip
-    assert time.monotonic() - before < SOON + 5  # with its start
+    assert time.monotonic() - before < EXIT_SECONDS + 5  # with its start
     assert done.returncode == 1 and b"OSError: broken" in done.stderr
 
 
@@ -159,8 +167,8 @@ def test_a_failure_is_a_failure(stuck, tmp_path):
 
 
 @pytest.fixture
-def unread(database):
-    """A process whose output nobody reads, and what writes to it."""
+def unread_process(database):
+    """A process whose output is not read, and a writer of its input."""
     environ = environment(database, DJANGO_SETTINGS_MODULE=SETTINGS)
     with subprocess.Popen(
         command("mcp_stdio"), cwd=ROOT, env=environ,
@@ -174,44 +182,44 @@ def call(asking, name, **arguments):
     return asking.line("tools/call", {"name": name, "arguments": arguments})
 
 
-def exits(process):
+def assert_exits_in_time(process):
     before = time.monotonic()
     process.stdin.close()
     assert process.wait(10) == 0
-    assert time.monotonic() - before < SOON
+    assert time.monotonic() - before < EXIT_SECONDS
 
 
 @pytest.mark.parametrize("more", [0, 500_000], ids=["then nothing", "then more"])
-def test_a_client_that_leaves_without_reading_is_noticed(unread, more):
-    """Also behind what it wrote, which is more than is taken while so much waits for it."""
-    process, asking = unread
+def test_client_that_leaves_without_reading_is_noticed(unread_process, more):
+    """Also after it wrote more than is read while so many responses are queued."""
+    process, asking = unread_process
     for _ in range(9):
         process.stdin.write(call(asking, "echo", size=3_000_000))
     process.stdin.flush()
     assert process.stdout.read(1)
-    time.sleep(1)  # more waits than is let wait
+    time.sleep(1)  # more is queued than the limit
     process.stdin.write(b"".join(call(asking, "echo") for _ in range(more // 250)))
-    exits(process)
+    assert_exits_in_time(process)
 
 
-def test_nor_is_it_held_by_an_error_stream_that_nobody_reads(unread):
-    process, asking = unread
+def test_unread_stderr_does_not_block_the_exit(unread_process):
+    process, asking = unread_process
     process.stdin.write(call(asking, "flood", size=500_000))
     process.stdin.flush()
     assert process.stderr.read(5)
     time.sleep(0.2)
-    exits(process)
+    assert_exits_in_time(process)
 
 
 # Children.
 
 
 @posix
-def test_a_signal_to_a_child_is_the_childs_alone(stuck):
-    one = stuck(PYTHONWARNINGS="ignore")
+def test_signal_to_a_child_process_does_not_end_the_server(start_project):
+    one = start_project(PYTHONWARNINGS="ignore")
     ended = one.request("tools/call", name="children", arguments={"count": 20})
     assert ended["structuredContent"] == [-signal.SIGTERM] * 20
     with pytest.raises(subprocess.TimeoutExpired):
         one.process.wait(2)
     assert one.text("echo") == "xx"
-    assert ends(one)
+    assert ends_in_time(one)

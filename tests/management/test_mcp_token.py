@@ -1,4 +1,4 @@
-"""``mcp_token``: what it makes, shows and ends; what it refuses, and with which words and code."""
+"""``mcp_token``: creating, listing and revoking tokens, error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.spec.process import ROOT, command, environment
 
 @pytest.fixture
 def run(capsys):
-    """Runs the command; what it wrote to stdout and to stderr."""
+    """Return a function that runs the command and returns stdout and stderr."""
 
     def run(*arguments):
         call_command("mcp_token", *map(str, arguments))
@@ -33,17 +33,17 @@ def create(run, *arguments, user="alice", name="laptop"):
     return out.strip(), err
 
 
-def told(run, *arguments):
-    """The words with which it refuses."""
+def error_message(run, *arguments):
+    """Return the message of the command's error."""
     with pytest.raises(CommandError) as refused:
         run(*arguments)
     return str(refused.value)
 
 
-# Making.
+# Creating.
 
 
-def test_a_token_is_made_and_shown_alone_on_stdout(alice, run, server):
+def test_stdout_contains_only_the_new_token(alice, run, server):
     out, err = run("create", "--user", "alice", "--name", "my laptop")
     secret = out.removesuffix("\n")
     assert SECRET.fullmatch(secret) and "not shown again" in err and secret not in err
@@ -52,7 +52,7 @@ def test_a_token_is_made_and_shown_alone_on_stdout(alice, run, server):
     assert PersonalAccessTokens().lookup(secret, server).user == alice
 
 
-def test_it_expires_after_ninety_days_unless_told_otherwise(alice, run):
+def test_token_expires_after_90_days_by_default(alice, run):
     for arguments, days in (((), 90), (("--days", 7), 7), (("--days", 36500), 36500)):
         _, err = create(run, *arguments)
         left = Token.objects.latest("pk").expires - timezone.now()
@@ -62,7 +62,7 @@ def test_it_expires_after_ninety_days_unless_told_otherwise(alice, run):
     assert Token.objects.latest("pk").expires is None and "never expires" in err
 
 
-def test_scopes_and_a_server(alice, run, server):
+def test_scopes_and_server_options(alice, run, server):
     create(run, "--scope", "read", "write", "--scope", "read", "--server", server.name)
     token = Token.objects.get()
     assert token.scopes == ["read", "write"] and token.server == server.name
@@ -84,22 +84,22 @@ def test_scopes_and_a_server(alice, run, server):
         (("--name", "x"), "--user"),
     ],
 )
-def test_what_is_refused_makes_nothing(alice, run, arguments, words):
-    assert words in told(run, "create", *arguments)
+def test_invalid_options_create_no_token(alice, run, arguments, words):
+    assert words in error_message(run, "create", *arguments)
     assert not Token.objects.exists()
 
 
-def test_who_is_not_active_gets_none(alice, run):
+def test_inactive_user_gets_no_token(alice, run):
     alice.is_active = False
     alice.save()
-    assert "'alice' is not active" in told(run, "create", "--user", "alice", "--name", "x")
+    assert "'alice' is not active" in error_message(run, "create", "--user", "alice", "--name", "x")
     assert not Token.objects.exists()
 
 
 # Listing.
 
 
-def test_the_list_shows_what_is_valid_and_no_secret(alice, bob, run):
+def test_list_shows_valid_tokens_without_secrets(alice, bob, run):
     secrets = [create(run, user=user, name=f"of {user}")[0] for user in ("alice", "bob")]
     out, err = run("list")
     header, first, second = out.splitlines()
@@ -110,7 +110,7 @@ def test_the_list_shows_what_is_valid_and_no_secret(alice, bob, run):
     assert "of alice" not in run("list", "--user", "bob")[0]
 
 
-def test_what_is_not_valid_is_listed_when_asked_for(alice, bob, run):
+def test_all_option_lists_invalid_tokens(alice, bob, run):
     now = timezone.now()
     Token.make(alice, "old", expires=now - timedelta(seconds=1))
     Token.make(alice, "ended")
@@ -126,12 +126,12 @@ def test_what_is_not_valid_is_listed_when_asked_for(alice, bob, run):
     assert states == {"old": "expired", "ended": "revoked", "of nobody": "user not active"}
 
 
-def test_nothing_to_list(alice, run):
+def test_empty_list(alice, run):
     assert run("list", "--all") == ("", "No tokens.\n")
-    assert "There is no user 'nobody'" in told(run, "list", "--user", "nobody")
+    assert "There is no user 'nobody'" in error_message(run, "list", "--user", "nobody")
 
 
-def test_a_name_does_not_reach_the_terminal_as_a_command(alice, run):
+def test_control_characters_in_names_are_replaced(alice, run):
     Token.make(alice, "a\x1b[31mb\n0")
     out, _ = run("list")
     assert "a?[31mb?0" in out and "\x1b" not in out and len(out.splitlines()) == 2
@@ -140,7 +140,7 @@ def test_a_name_does_not_reach_the_terminal_as_a_command(alice, run):
 # Revoking.
 
 
-def test_list_names_the_server_as_other_commands_do(alice, run):
+def test_list_shows_the_public_name_of_the_server(alice, run):
     create(run, "--server", "tests")  # the default server, by its public name
     assert Token.objects.get().server == "default"
     assert " tests " in run("list")[0]
@@ -155,14 +155,14 @@ def test_tokens_are_revoked_by_id(alice, run, server):
     assert run("revoke", first.pk, third.pk)[1] == "Revoked: 1. Revoked before: 1.\n"
 
 
-def test_a_token_that_was_found_is_revoked_by_itself(alice, run, server):
+def test_token_is_revoked_by_its_secret(alice, run, server):
     secret, _ = create(run)
     out, err = run("revoke", secret)
     assert err == "Revoked: 1. Revoked before: 0.\n" and out == ""
     assert PersonalAccessTokens().lookup(secret, server) is None
 
 
-def test_all_of_a_users_are_revoked(alice, bob, run):
+def test_user_option_revokes_all_tokens_of_a_user(alice, bob, run):
     for user in (alice, alice, bob):
         Token.make(user, "x")
     assert run("revoke", "--user", "alice")[1] == "Revoked: 2. Revoked before: 0.\n"
@@ -179,22 +179,22 @@ def test_all_of_a_users_are_revoked(alice, bob, run):
         (("--user", "nobody"), "There is no user 'nobody'"),
     ],
 )
-def test_what_cannot_be_revoked(alice, run, arguments, words):
+def test_invalid_revocations_are_errors(alice, run, arguments, words):
     token, _ = Token.make(alice, "x")
-    assert words in told(run, "revoke", *arguments)
+    assert words in error_message(run, "revoke", *arguments)
     token.refresh_from_db()
     assert token.revoked is None
 
 
 @pytest.mark.parametrize("text", ["mcp_" + "a" * 43, "mcp_" + "b" * 42, "a secret of another kind"])
-def test_what_was_given_is_not_repeated(alice, run, text):
-    words = told(run, "revoke", text)
+def test_error_does_not_repeat_the_given_text(alice, run, text):
+    words = error_message(run, "revoke", text)
     assert text not in words and "list --all" in words
 
 
-def test_all_or_nothing_is_revoked(alice, run):
+def test_unknown_id_revokes_nothing(alice, run):
     token, _ = Token.make(alice, "x")
-    assert "There is no token" in told(run, "revoke", token.pk, token.pk + 1)
+    assert "There is no token" in error_message(run, "revoke", token.pk, token.pk + 1)
     assert Token.objects.get().revoked is None
 
 
@@ -224,7 +224,7 @@ def database(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_secret_can_be_piped(database):
+def test_secret_can_be_piped(database):
     done = mcp_token(database, "create", "--user", "carol", "--name", "ci")
     assert done.returncode == 0 and SECRET.fullmatch(done.stdout.removesuffix("\n"))
     done = mcp_token(database, "list")
@@ -255,7 +255,7 @@ def test_help(database):
     assert "(default: 90)" in " ".join(mcp_token(database, "create", "--help").stdout.split())
 
 
-def test_a_database_without_tables(tmp_path):
+def test_database_without_tables_is_an_error(tmp_path):
     done = mcp_token(tmp_path / "empty.sqlite3", "list")
     assert done.returncode == 1 and "manage.py migrate" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""``startmcp``: what it writes works as it is, shows no secret, and overwrites nothing."""
+"""``startmcp``: the generated file works, shows no secret fields, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def project(tmp_path_factory):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    *most, last = APPS  # the last one sees what the others declare
+    *most, last = APPS  # the last one is generated after the others
     for some in (most, [last]):
         program = f"{ALL}(c('startmcp', one) for one in {some})"
         done = python(folder, program)
@@ -219,18 +219,18 @@ def resource(text, model):
     return found and found[0]
 
 
-# What it writes works.
+# The generated file works.
 
 
 @pytest.mark.slow
-def test_the_checks_find_nothing_wrong(project):
+def test_system_checks_pass(project):
     done = manage(project, "check", "--fail-level", "WARNING", "--tag", "django_mcp")
     assert done.returncode == 0, done.stderr
     assert "no issues" in done.stdout
 
 
 @pytest.mark.slow
-def test_a_client_is_shown_what_was_written(project):
+def test_generated_declarations_can_be_used(project):
     done = manage(project, "migrate", "--run-syncdb", "-v0")
     assert done.returncode == 0, done.stderr
     manage(project, "shell", "-c", "from shop.accounts.models import User as U; "
@@ -243,7 +243,7 @@ def test_a_client_is_shown_what_was_written(project):
 
 
 @pytest.mark.parametrize("label", APPS)
-def test_it_is_formatted(project, label):
+def test_generated_file_is_formatted(project, label):
     text = written(project, label)
     for command in (
         ["format", "--isolated", "--diff", "-"],
@@ -257,7 +257,7 @@ def test_it_is_formatted(project, label):
     assert max(map(len, text.splitlines())) <= 96
 
 
-def test_the_models_of_the_shop(server, alice):
+def test_file_for_the_shop_works(server, alice):
     text = generate_starter_file(apps.get_app_config("shop")).text
     alone = text.replace("from .", "from tests.shop.").replace("mcp.register(", "server.register(")
     exec(compile(alone, "mcp.py", "exec"), {"server": server})
@@ -281,7 +281,7 @@ print(server.check(), sorted(server._catalog.templates)[0])
 
 
 @pytest.mark.slow
-def test_the_models_and_views_of_the_atlas():
+def test_file_for_the_example_project_works():
     done = subprocess.run(
         [sys.executable, "manage.py", "shell", "-c", ATLAS], cwd=ROOT, capture_output=True,
         text=True, env=os.environ | {"DJANGO_SETTINGS_MODULE": "example_project.settings"},
@@ -289,10 +289,10 @@ def test_the_models_and_views_of_the_atlas():
     assert "[] model://atlas/city/{pk}" in done.stdout, done.stdout + done.stderr
 
 
-# It shows no secret.
+# Secret fields are omitted.
 
 
-def test_no_secret_is_shown(project):
+def test_secret_fields_are_not_shown(project):
     text = resource(written(project, "accounts"), "User")
     assert '"username"' in text and '"nickname"' in text
     shown, hidden = text.split("# Not shown:")
@@ -303,7 +303,7 @@ def test_no_secret_is_shown(project):
         assert f'"{name}"' not in shown and name in hidden
 
 
-def test_files_and_what_may_hold_anything_are_left_out(project):
+def test_file_binary_and_json_fields_are_omitted(project):
     text = resource(written(project, "kinds"), "Thing")
     assert 'fields = ["made", "name", "colour", "is_good"]' in text
     assert 'search_fields = ["name"]' in text and 'filter_fields = ["colour", "is_good"]' in text
@@ -312,12 +312,12 @@ def test_files_and_what_may_hold_anything_are_left_out(project):
 
 
 @pytest.mark.parametrize("name", ["ByExpression", "BySecret"])
-def test_an_order_that_clients_may_not_learn_is_left_out(project, name):
+def test_ordering_by_hidden_fields_is_omitted(project, name):
     text = resource(written(project, "kinds"), name)
     assert 'fields = ["name"]' in text and "ordering" not in text
 
 
-def test_nothing_that_writes_is_switched_on(project):
+def test_writing_operations_are_commented_out(project):
     for label in APPS:
         for line in written(project, label).splitlines():
             assert "operations" not in line or line.lstrip().startswith("#")
@@ -325,7 +325,7 @@ def test_nothing_that_writes_is_switched_on(project):
             assert "permission =" not in line or line.lstrip().startswith("#")
 
 
-def test_models_that_have_no_resource_are_named(project):
+def test_omitted_models_are_named(project):
     text = written(project, "kinds")
     assert "# Left out: Proxy, a proxy of Thing.\n" in text
     assert "# Left out: OnlySecrets, of which nothing can be shown.\n" in text
@@ -335,14 +335,14 @@ def test_models_that_have_no_resource_are_named(project):
         assert resource(text, name)
 
 
-def test_a_name_that_another_app_has_taken_is_not_taken_again(project):
+def test_name_used_by_another_app_gets_a_prefix(project):
     assert 'name = "twins_thing"' in resource(written(project, "twins"), "Thing")
     assert "name = " not in resource(written(project, "kinds"), "Thing").split("fields")[0]
     done = manage(project, "startmcp", "twins", "--print")
     assert done.stdout == written(project, "twins"), done.stderr
 
 
-def test_an_app_without_models_gets_a_start_too(project):
+def test_app_without_models_gets_an_example(project):
     text = written(project, "empty")
     assert "# @mcp.tool(read_only=True)" in text and "Resource" not in text
 
@@ -350,7 +350,7 @@ def test_an_app_without_models_gets_a_start_too(project):
 # Views.
 
 
-def test_views_are_named_where_they_only_show(project):
+def test_read_only_views_are_declared(project):
     text = written(project, "viewing")
     assert "class ViewingViews(ViewTools):" in text
     (got,) = re.findall(r"^    get = (\[.*?\])$", text, re.MULTILINE)
@@ -360,8 +360,8 @@ def test_views_are_named_where_they_only_show(project):
 
 
 @pytest.mark.parametrize("post", [[], ["a:c"]])
-def test_functions_are_ready_and_switched_off(post):
-    """One may write whatever the method, and ask nobody: that is for somebody to look at."""
+def test_function_views_are_commented_out(post):
+    """A function view may write at any method and check no permission: a person must read it."""
     views = object.__new__(starter_file.Views)
     views.app, views.get, views.perhaps = apps.get_app_config("shop"), [], ["a:b"]
     views.post, views.names = post, ["a:b", *post]
@@ -372,7 +372,7 @@ def test_functions_are_ready_and_switched_off(post):
     assert '    get = ["a:b"]' in bare and ('    # post = ["a:c"]' in bare) is bool(post)
 
 
-def test_without_what_reads_pages_they_are_ready_and_switched_off(monkeypatch, settings):
+def test_views_are_commented_out_without_the_views_extra(monkeypatch, settings):
     monkeypatch.setattr(starter_file, "find_spec", lambda name: None)
     views = object.__new__(starter_file.Views)
     views.app, views.get, views.perhaps = apps.get_app_config("shop"), ["a:b"], []
@@ -385,11 +385,11 @@ def test_without_what_reads_pages_they_are_ready_and_switched_off(monkeypatch, s
     assert '    get = ["a:b"]\n' in bare and '    # post = ["a:c"]' in bare
 
 
-# It overwrites nothing.
+# Existing files are kept.
 
 
 @pytest.mark.slow
-def test_what_is_there_is_not_overwritten(project):
+def test_existing_file_is_overwritten_only_with_force(project):
     path = project / "empty/mcp.py"
     before = path.read_text()
     path.write_text("mine = 1\n")
@@ -404,13 +404,13 @@ def test_what_is_there_is_not_overwritten(project):
 
 
 @pytest.mark.slow
-def test_what_is_shown_is_alone_on_stdout_and_nothing_is_written(project):
+def test_print_option_writes_only_to_stdout(project):
     before = written(project, "kinds")
     done = manage(project, "startmcp", "kinds", "--print")
     assert done.stdout == before and not done.stderr
 
 
-def test_nothing_is_written_into_an_installed_package(capsys):
+def test_file_is_not_written_into_an_installed_package(capsys):
     package = Path(apps.get_app_config("auth").path)
     with pytest.raises(CommandError, match="installed package. Use --print"):
         call_command("startmcp", "auth", "--force")
@@ -421,7 +421,7 @@ def test_nothing_is_written_into_an_installed_package(capsys):
     assert '"password"' not in said
 
 
-def test_an_app_that_is_not_there_is_told_with_those_that_are():
+def test_unknown_app_is_an_error_that_lists_the_apps():
     with pytest.raises(CommandError, match="no app 'nonsense'.*Apps of this project: .*shop"):
         call_command("startmcp", "nonsense")
     assert default_server.name == "default"

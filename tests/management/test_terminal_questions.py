@@ -1,4 +1,4 @@
-"""Questions at a terminal: field by field, until each answer fits; and where nobody sits."""
+"""Questions at a terminal: fields, validation, defaults and declining."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONE = {"type": "object", "properties": {"answer": {"type": "boolean"}}, "require
 
 
 class Terminal:
-    """Somebody who types ``lines``, and what they are shown."""
+    """A terminal at which these lines are typed, and its output."""
 
     def __init__(self, *lines, given=(), agrees=False, asks=True):
         self.shown = io.StringIO()
@@ -38,7 +38,7 @@ class Terminal:
         return lambda *arguments: asyncio.run(getattr(self.questions, name)(*arguments))
 
 
-def test_a_form_field_by_field():
+def test_form_is_asked_field_by_field():
     one = Terminal("Ann", "7", "s", "yes", "mon, tue")
     answer = one.elicit("Who are you?", FORM)
     assert answer == {"name": "Ann", "age": 7, "size": "s", "gift": True, "days": ["mon", "tue"]}
@@ -48,12 +48,12 @@ def test_a_form_field_by_field():
     assert "  s  Small\n  m  Medium\nsize (one of s, m) [m]:" in shown
 
 
-def test_what_is_left_out_is_its_default_or_nothing():
+def test_empty_input_uses_the_default_or_omits_the_field():
     answer = Terminal("Ann", "7", "", "", "").elicit("Who?", FORM)
     assert answer == {"name": "Ann", "age": 7, "size": "m", "gift": False}
 
 
-def test_what_does_not_fit_is_asked_again():
+def test_invalid_input_is_asked_again():
     one = Terminal("", "A", "Ann", "-1", "old", "7", "x", "m", "", "wed", "")
     assert one.elicit("Who?", FORM)["age"] == 7
     shown = one.shown.getvalue()
@@ -63,25 +63,25 @@ def test_what_does_not_fit_is_asked_again():
     assert "age: 'old' is not of type 'integer'" in shown and "'wed' is not one of" in shown
 
 
-def test_a_text_that_is_required_is_not_empty():
+def test_required_text_cannot_be_empty():
     form = {"properties": {"answer": {"type": "string"}}, "required": ["answer"]}
     assert Terminal("", " ", "x").elicit("Which?", form) == {"answer": "x"}
 
 
-def test_a_single_question_has_no_name():
+def test_single_field_is_asked_without_its_name():
     one = Terminal("y")
     assert one.elicit("Sure?", ONE) == {"answer": True}
     assert one.shown.getvalue() == "Sure?\n(yes or no): "
 
 
-def test_the_end_of_the_input_declines():
+def test_end_of_input_declines():
     assert Terminal().elicit("Sure?", ONE) is DECLINE
     assert Terminal("Ann").elicit("Who?", FORM) is DECLINE
     assert Terminal().visit("Sign in.", "https://a.example") is DECLINE
     assert Terminal().sample([]) is DECLINE
 
 
-def test_an_interrupt_cancels(monkeypatch):
+def test_keyboard_interrupt_cancels(monkeypatch):
     one = Terminal()
 
     def interrupted():
@@ -91,20 +91,20 @@ def test_an_interrupt_cancels(monkeypatch):
     assert one.elicit("Sure?", ONE) is CANCEL
 
 
-def test_a_page_is_shown_and_waited_for():
+def test_url_is_shown_until_enter_is_pressed():
     one = Terminal("")
     assert one.visit("Sign in.", "https://a.example/x") is True
     assert "Sign in.\nhttps://a.example/x\n" in one.shown.getvalue()
 
 
-def test_somebody_writes_what_a_model_would():
+def test_sampling_is_answered_at_the_terminal():
     one = Terminal("Hello, Ann.")
     message = {"role": "user", "content": {"type": "text", "text": "Greet Ann."}}
     assert one.sample([message]) == "Hello, Ann."
     assert "  user: Greet Ann.\n" in one.shown.getvalue()
 
 
-def test_what_is_known_is_not_asked():
+def test_given_answers_are_not_asked_again():
     one = Terminal("7", given=["name=Ann", "days=mon", "days=tue"], agrees=True)
     answer = one.elicit("Who?", FORM | {"properties": dict(list(FORM["properties"].items())[:2])})
     assert answer == {"name": "Ann", "age": 7}
@@ -113,7 +113,7 @@ def test_what_is_known_is_not_asked():
     assert one.elicit("Who?", FORM) == known
 
 
-def test_nobody_is_asked_where_nobody_sits():
+def test_question_without_a_terminal_is_an_error():
     with pytest.raises(CommandError, match="The tool asks: Sure") as error:
         Terminal(asks=False).elicit("Sure?", ONE)
     assert "(yes or no)" in str(error.value)
@@ -124,12 +124,12 @@ def test_nobody_is_asked_where_nobody_sits():
 
 
 @pytest.mark.parametrize("given", ["yes", "answer:=true", "=x"])
-def test_an_answer_has_a_key(given):
+def test_answer_without_a_key_is_an_error(given):
     with pytest.raises(CommandError, match="write --answer KEY=VALUE"):
         Terminal(given=[given])
 
 
-def test_a_question_does_not_command_the_terminal():
+def test_control_characters_in_questions_are_replaced():
     one = Terminal("y")
     one.elicit("Sure?\x1b[2J\x07", ONE)
     assert one.shown.getvalue().startswith("Sure??[2J?\n")

@@ -1,4 +1,4 @@
-"""A shop whose people sign in elsewhere."""
+"""Fixtures: another issuer, and verifiers of its tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def issuer():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time that a test lets pass for what is known of keys."""
+    """A clock of the cached keys that a test can move forward."""
 
     class Clock:
         ahead = 0.0
@@ -43,7 +43,7 @@ def by_name(claims: dict[str, Any]) -> Any:
 
 @pytest.fixture
 def tokens(issuer):
-    """Makes verifiers of its JWTs."""
+    """Return a function that makes verifiers of the issuer's JWTs."""
 
     def made(**options: Any) -> JWTTokens:
         return JWTTokens(issuer.name, **{"user": by_name} | options)
@@ -53,7 +53,7 @@ def tokens(issuer):
 
 @pytest.fixture
 def introspected(issuer):
-    """Makes verifiers that ask it."""
+    """Return a function that makes verifiers that introspect at the issuer."""
 
     def made(**options: Any) -> IntrospectedTokens:
         whole = {"user": by_name, "client_id": CLIENT, "client_secret": SECRET} | options
@@ -64,7 +64,7 @@ def introspected(issuer):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Puts verifiers at the endpoint, in this order."""
+    """Return a function that sets the verifiers of the endpoint, in this order."""
 
     def put(*made: Any) -> None:
         monkeypatch.setattr(principal, "_instances", lambda paths: made)

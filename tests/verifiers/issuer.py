@@ -1,7 +1,6 @@
-"""
-An authorization server elsewhere: over real HTTP, in a thread, with keys of its own.
+"""An authorization server over real HTTP, in a thread, with its own keys.
 
-It counts what it is asked, and behaves as badly as a test wants.
+It counts the requests, and fails as a test wants.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ CLIENT, SECRET = "the shop", "s3cret: of the shop"
 
 @cache
 def rsa_key(bits: int = 2048, number: int = 0) -> Any:
-    """Made once: it takes long."""
+    """Return a key, which is made only once because that is slow."""
     return rsa.generate_private_key(65537, bits)
 
 
@@ -42,14 +41,14 @@ MAKE: dict[str, Callable[[], Any]] = {
 
 
 def public(key: Any, algorithm: str = "RS256", **said: Any) -> JSON:
-    """A private key's public one, as a JWK."""
+    """Return the public key of a private key, as a JWK."""
     whole = get_default_algorithms()[algorithm]
     found: JSON = whole.to_jwk(key.public_key(), as_dict=True)  # type: ignore[attr-defined]
     return {**found, "use": "sig", **said}
 
 
 class Issuer:
-    """``with Issuer() as issuer:``"""
+    """An authorization server in a thread: ``with Issuer() as issuer:``."""
 
     def __init__(self) -> None:
         issuer = self
@@ -66,7 +65,7 @@ class Issuer:
                 issuer._answer(self, "")
 
             def log_message(self, *arguments: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -100,7 +99,7 @@ class Issuer:
         self.down()
 
     def down(self) -> None:
-        """From now on nothing listens there."""
+        """Close the port of the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -146,7 +145,7 @@ class Issuer:
         return jwt.encode(self.claims(aud, **more), key or self.private, algorithm, headers)
 
     def opaque(self, name: str, aud: Any, **more: Any) -> str:
-        """A token of which only the issuer can tell anything."""
+        """Return an opaque token, which only the issuer can read."""
         self.tokens[name] = {"active": True, **self.claims(aud, **more)}
         return name
 
@@ -165,6 +164,6 @@ def say(handler: BaseHTTPRequestHandler, status: int, document: Any, **headers: 
 
 
 def unsigned(header: JSON, claims: JSON, signature: bytes = b"") -> str:
-    """A token whose parts are anything."""
+    """Return a token with these parts and no valid signature."""
     parts = (json.dumps(header).encode(), json.dumps(claims).encode(), signature)
     return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)

@@ -1,4 +1,4 @@
-"""What ``manage.py check`` says of issuers elsewhere."""
+"""System checks of verifiers for tokens of other issuers."""
 
 from __future__ import annotations
 
@@ -20,53 +20,60 @@ PERSONAL = "django_mcp.verifiers.PersonalAccessTokens"
 HERE = "tests.verifiers.test_checks"
 
 
-def nobody(claims):
+def find_no_user(claims):
     return None
 
 
-SIGNED = JWTTokens(NAME, user=nobody)
-ASKED = IntrospectedTokens(NAME, user=nobody, client_id="a", client_secret="b")
+SIGNED = JWTTokens(NAME, user=find_no_user)
+ASKED = IntrospectedTokens(NAME, user=find_no_user, client_id="a", client_secret="b")
 
 
-class with_ours:
+class urls_of_verifiers:
     urlpatterns = [path("", include("django_mcp.verifiers.urls"))]
 
 
-class with_oauth:
+class urls_of_oauth:
     urlpatterns = [path("", include("django_mcp.oauth.urls"))]
 
 
-class with_nothing:
+class urls_without_metadata:
     urlpatterns: list[object] = []
 
 
-class with_another:
-    urlpatterns = [path("<path:rest>", nobody), path("", include("django_mcp.verifiers.urls"))]
+class urls_with_catch_all:
+    urlpatterns = [
+        path("<path:rest>", find_no_user),
+        path("", include("django_mcp.verifiers.urls")),
+    ]
 
 
-def found(*verifiers, urls=with_ours):
+def check_ids(*verifiers, urls=urls_of_verifiers):
     with given(VERIFIERS=list(verifiers)), override_settings(ROOT_URLCONF=urls):
         messages = check_issuers()
     assert all(message.hint for message in messages)
     return [message.id for message in messages]
 
 
-@pytest.mark.parametrize("urls", [with_ours, with_oauth])
-def test_nothing_is_wrong(urls):
-    assert found(PERSONAL, f"{HERE}.SIGNED", f"{HERE}.ASKED", urls=urls) == []
+@pytest.mark.parametrize("urls", [urls_of_verifiers, urls_of_oauth])
+def test_documented_configuration_has_no_messages(urls):
+    assert check_ids(PERSONAL, f"{HERE}.SIGNED", f"{HERE}.ASKED", urls=urls) == []
 
 
-def test_who_names_no_issuer_is_told_nothing():
-    assert found(PERSONAL, urls=with_nothing) == found("no.where", urls=with_nothing) == []
+def test_project_without_other_issuers_has_no_messages():
+    assert (
+        check_ids(PERSONAL, urls=urls_without_metadata)
+        == check_ids("no.where", urls=urls_without_metadata)
+        == []
+    )
     with override_settings(DJANGO_MCP={}):
         assert check_issuers() == []
     with override_settings(DJANGO_MCP=7):
         assert check_issuers() == []
 
 
-@pytest.mark.parametrize("urls", [with_nothing, with_another])
-def test_clients_that_are_told_of_no_issuer(urls):
-    assert found(f"{HERE}.SIGNED", urls=urls) == ["django_mcp.W170"]
+@pytest.mark.parametrize("urls", [urls_without_metadata, urls_with_catch_all])
+def test_missing_metadata_urls_are_a_warning(urls):
+    assert check_ids(f"{HERE}.SIGNED", urls=urls) == ["django_mcp.W170"]
 
 
 class OldName:
@@ -83,19 +90,19 @@ class BothNames(OldName):
 
 
 def test_verifier_with_the_old_name_of_still_valid_is_a_warning():
-    assert found(f"{HERE}.OldName") == ["django_mcp.W172"]
-    assert found(f"{HERE}.BothNames") == []
+    assert check_ids(f"{HERE}.OldName") == ["django_mcp.W172"]
+    assert check_ids(f"{HERE}.BothNames") == []
 
 
 @pytest.mark.parametrize("after", [PERSONAL, f"{HERE}.SIGNED"])
-def test_tokens_that_are_shown_to_others(after):
-    assert found(f"{HERE}.ASKED", after) == ["django_mcp.E171"]
-    assert found(after, f"{HERE}.ASKED", f"{HERE}.ASKED") == []
+def test_introspection_before_another_verifier_is_an_error(after):
+    assert check_ids(f"{HERE}.ASKED", after) == ["django_mcp.E171"]
+    assert check_ids(after, f"{HERE}.ASKED", f"{HERE}.ASKED") == []
 
 
-def test_what_is_unsafe_is_told_by_its_words(monkeypatch):
+def test_message_contains_the_configuration_error(monkeypatch):
     def unsafe():
-        return JWTTokens("http://id.example", user=nobody)
+        return JWTTokens("http://id.example", user=find_no_user)
 
     monkeypatch.setattr(f"{HERE}.SIGNED", type("Made", (), {"__new__": lambda cls: unsafe()}))
     principal._instances.cache_clear()
@@ -120,7 +127,7 @@ except ImproperlyConfigured as error:
 
 
 @pytest.mark.slow
-def test_without_jwcrypto_it_is_said_what_to_install():
+def test_missing_jwcrypto_error_names_the_extra_to_install():
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True, check=False
     )

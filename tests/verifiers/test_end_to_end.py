@@ -1,7 +1,6 @@
-"""
-The official client with a token of an issuer elsewhere, at a server in a process of its own.
+"""The official MCP client uses tokens of another issuer at a server in another process.
 
-That process has neither our OAuth nor what it needs.
+That process has neither the embedded authorization server nor its dependencies installed.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ get_access_token_model().objects.all().delete()
 
 
 class Shop:
-    """The project, served."""
+    """A running project that trusts other issuers."""
 
     def __init__(self, folder: Path, *verifiers: str, **environ: str) -> None:
         self.folder, self.port = folder, free_port()
@@ -88,24 +87,24 @@ async def whoami(endpoint: str, token: str, mode: str = "auto") -> str:
         return text(await client.call_tool("whoami", {}))
 
 
-async def bare(shop: Shop, token: str | None) -> httpx2.Response:
-    """A request with a token, and no client behind it."""
+async def post_with_token(shop: Shop, token: str | None) -> httpx2.Response:
+    """Send a request with a token, without a client."""
     async with httpx2.AsyncClient(timeout=60) as web:
         headers = {"accept": BOTH} | ({"authorization": f"Bearer {token}"} if token else {})
         return await web.post(shop.endpoint, headers=headers, json={})
 
 
 async def status(shop: Shop, token: str) -> int:
-    return (await bare(shop, token)).status_code
+    return (await post_with_token(shop, token)).status_code
 
 
-async def refused(shop: Shop, token: str | None) -> httpx2.Response:
-    response = await bare(shop, token)
+async def rejection(shop: Shop, token: str | None) -> httpx2.Response:
+    response = await post_with_token(shop, token)
     assert response.status_code == 401, response
     return response
 
 
-async def test_a_client_with_a_token_of_another_issuer(tmp_path):
+async def test_client_with_a_token_of_another_issuer_is_accepted(tmp_path):
     with Issuer() as issuer:
         shop = Shop(tmp_path, "tests.verifiers.project.tokens.signed", ISSUER=issuer.name)
         assert "no issues" in shop.manage("check", "--fail-level", "WARNING")
@@ -113,18 +112,18 @@ async def test_a_client_with_a_token_of_another_issuer(tmp_path):
             token = issuer.token(shop.endpoint)
             for mode in ("auto", "legacy"):
                 assert await whoami(shop.endpoint, token, mode) == "alice"
-            told = (await refused(shop, issuer.token(shop.origin))).headers["www-authenticate"]
+            told = (await rejection(shop, issuer.token(shop.origin))).headers["www-authenticate"]
             where = told.partition('resource_metadata="')[2].partition('"')[0]
             async with httpx2.AsyncClient() as web:
                 document = json.loads((await web.get(where)).text)
             assert document["authorization_servers"] == [issuer.name]
             assert document["resource"] == shop.endpoint
-            await refused(shop, None)
+            await rejection(shop, None)
             assert issuer.asked["/keys"] == 1 and served.told() == ""
 
 
 @pytest.mark.slow
-async def test_another_django_is_asked_about_its_tokens(tmp_path):
+async def test_tokens_are_introspected_at_another_django_project(tmp_path):
     there, here = tmp_path / "there", tmp_path / "here"
     there.mkdir()
     here.mkdir()
@@ -134,8 +133,8 @@ async def test_another_django_is_asked_about_its_tokens(tmp_path):
     site.run(SECOND.replace("RESOURCE", shop.endpoint))
     with site.serve(), shop.serve() as served:
         assert await whoami(shop.endpoint, "good") == "alice"
-        await refused(shop, "other")
-        await refused(shop, "unknown")
+        await rejection(shop, "other")
+        await rejection(shop, "unknown")
         site.run(REVOKE)
         until = time.monotonic() + 20
         while await status(shop, "good") != 401:

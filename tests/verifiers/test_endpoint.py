@@ -1,4 +1,4 @@
-"""Issuers elsewhere at the endpoint: challenges, metadata, and what a client is told meanwhile."""
+"""Tokens of other issuers at the MCP endpoint: challenges, metadata, sessions and outages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def aud(server):
 
 
 @pytest.fixture
-def comes(http, server):
+def connect(http, server):
     def made(token: str | None, **options: Any) -> HttpClient:
         found: HttpClient = http(token, **{"server": server} | options)
         return found
@@ -46,20 +46,22 @@ def comes(http, server):
     return made
 
 
-def challenged(client) -> dict[str, str]:
+def challenge_of(client) -> dict[str, str]:
     talk = client.start("tools/call", name="whoami", arguments={}).wait()
     assert talk.refused == (401, -32600), talk
     return dict(re.findall(r'([a-z_]+)="([^"]*)"', talk.headers["www-authenticate"]))
 
 
-def test_whoever_has_a_token_is_who_it_says(issuer, tokens, asked, comes, alice, aud):
+def test_token_gives_the_user_and_the_scopes(issuer, tokens, asked, connect, alice, aud):
     asked(tokens())
-    assert comes(issuer.token(aud)).text("whoami") == "alice ['mcp']"
+    assert connect(issuer.token(aud)).text("whoami") == "alice ['mcp']"
 
 
-def test_a_session_is_its_users_and_clients(issuer, tokens, asked, comes, alice, bob, aud):
+def test_session_of_another_user_or_client_is_not_found(
+    issuer, tokens, asked, connect, alice, bob, aud
+):
     asked(tokens())
-    client = comes(issuer.token(aud), revision="2025-06-18")
+    client = connect(issuer.token(aud), revision="2025-06-18")
     assert client.session
     for token, status in (
         (issuer.token(aud, jti="2"), 200), (issuer.token(aud, client_id="other"), 404),
@@ -69,10 +71,12 @@ def test_a_session_is_its_users_and_clients(issuer, tokens, asked, comes, alice,
         assert client.start("ping").wait().status == status
 
 
-def test_whoever_has_none_is_told_where_to_get_one(issuer, tokens, asked, comes, aud, server, web):
+def test_challenge_leads_to_metadata_with_the_issuer(
+    issuer, tokens, asked, connect, aud, server, web
+):
     asked(tokens(scopes=["mcp"]))
     for token in (None, issuer.token("x")):
-        said = challenged(comes(token, initialize=False))
+        said = challenge_of(connect(token, initialize=False))
         assert said["scope"] == "mcp" and said["realm"] == server.name
         assert web(said["resource_metadata"]) == {
             "resource": aud, "authorization_servers": [issuer.name],
@@ -82,11 +86,11 @@ def test_whoever_has_none_is_told_where_to_get_one(issuer, tokens, asked, comes,
 
 
 @pytest.mark.parametrize("ask", [None, ["api://shop/read"], []])
-def test_whoever_lacks_a_scope_alone_is_told_which(
-    issuer, tokens, asked, comes, alice, aud, revision, ask
+def test_missing_scope_is_a_403_with_the_needed_scopes(
+    issuer, tokens, asked, connect, alice, aud, revision, ask
 ):
     asked(tokens(scopes=["mcp", "read"], ask=ask))
-    client = comes(issuer.token(aud, scope="mcp"), revision=revision, initialize=False)
+    client = connect(issuer.token(aud, scope="mcp"), revision=revision, initialize=False)
     talk = client.start("tools/call", name="whoami", arguments={}).wait()
     said = dict(re.findall(r'([a-z_]+)="([^"]*)"', talk.headers["www-authenticate"]))
     assert talk.status == 403 and said["error"] == "insufficient_scope"
@@ -94,7 +98,7 @@ def test_whoever_lacks_a_scope_alone_is_told_which(
     assert said["resource_metadata"].startswith("https://shop.example/.well-known/")
     for worse in ({"aud": "https://evil.example"}, {"exp": 1}, {"scope": ""}):
         client.token = issuer.token(**{"aud": aud, "scope": "mcp"} | worse)
-        assert challenged(client)["error"] == "invalid_token"
+        assert challenge_of(client)["error"] == "invalid_token"
 
 
 @pytest.fixture(params=URLS)
@@ -113,56 +117,56 @@ def web(request, client, server):
     return get
 
 
-def test_two_issuers_are_both_named_and_the_first_is_whom_clients_ask(
-    issuer, tokens, introspected, asked, comes, server, web
+def test_metadata_lists_all_issuers_in_order(
+    issuer, tokens, introspected, asked, connect, server, web
 ):
     asked(OAuthTokens(), tokens(scopes=["offline_access", "read", "mcp"]))
-    said = challenged(comes(None, initialize=False))
+    said = challenge_of(connect(None, initialize=False))
     assert said["scope"] == "mcp"
     found = web(said["resource_metadata"])
     assert found["authorization_servers"] == ["https://shop.example", issuer.name]
     assert found["scopes_supported"] == ["mcp", "read"]
 
 
-def test_who_asks_for_no_scopes_tells_of_none(issuer, tokens, asked, comes, web):
+def test_verifier_without_scopes_lists_none(issuer, tokens, asked, connect, web):
     asked(tokens())
-    said = challenged(comes(None, initialize=False))
+    said = challenge_of(connect(None, initialize=False))
     assert "scope" not in said and "scopes_supported" not in web(said["resource_metadata"])
 
 
-def test_what_cannot_be_told_is_neither_yes_nor_no(issuer, tokens, asked, comes, alice, aud, clock):
+def test_unreachable_issuer_leads_to_503(issuer, tokens, asked, connect, alice, aud, clock):
     asked(tokens(), PersonalAccessTokens())
     issuer.publish()
     issuer.behave = lambda handler, path: bool(handler.send_error(500)) or True
-    client = comes(issuer.token(aud), initialize=False)
+    client = connect(issuer.token(aud), initialize=False)
     talk = client.start("tools/call", name="whoami", arguments={}).wait()
     assert talk.status == 503 and talk.headers["retry-after"] == "1"
     assert issuer.name not in str(talk.messages) and "www-authenticate" not in talk.headers
     issuer.behave = lambda handler, path: False
     clock.ahead += keys.FETCH_INTERVAL_SECONDS
-    assert challenged(client)["error"] == "invalid_token"
+    assert challenge_of(client)["error"] == "invalid_token"
 
 
-def test_other_tokens_go_on_while_an_issuer_is_away(issuer, tokens, asked, comes, alice, server):
+def test_other_tokens_work_while_an_issuer_is_down(issuer, tokens, asked, connect, alice, server):
     issuer.down()
     asked(tokens(), PersonalAccessTokens())
     _, secret = Token.make(alice, "laptop")
-    assert comes(secret).text("whoami") == "alice []"
+    assert connect(secret).text("whoami") == "alice []"
     issuer.down = lambda: None
 
 
 @pytest.mark.slow
-def test_a_stream_ends_with_its_token(issuer, tokens, asked, comes, alice, aud):
+def test_stream_ends_when_its_token_expires(issuer, tokens, asked, connect, alice, aud):
     asked(tokens())
     token = issuer.token(aud, exp=int(time.time()) + 2)
-    client = comes(token, revision="2025-06-18")
+    client = connect(token, revision="2025-06-18")
     began = time.monotonic()
     client.listen().wait()
     assert time.monotonic() - began < 30
 
 
-def test_a_token_is_for_one_server(issuer, tokens, asked, comes, alice, aud):
+def test_token_for_another_server_is_rejected(issuer, tokens, asked, connect, alice, aud):
     asked(tokens())
     other = mcp.Server("other", path="mcp/other")
     other.tool(lambda request: "x", name="whoami")
-    assert challenged(comes(issuer.token(aud), server=other, initialize=False))
+    assert challenge_of(connect(issuer.token(aud), server=other, initialize=False))

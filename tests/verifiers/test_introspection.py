@@ -1,4 +1,4 @@
-"""Tokens that only their issuer can read: what it is asked, and what is made of its answers."""
+"""Verifying opaque tokens by introspection: requests to the issuer, caching and outages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.storage.rows import given
 from .issuer import CLIENT, HOUR, SECRET, say, unsigned
 
 pytestmark = pytest.mark.django_db
-PLACE = "/introspect"
+INTROSPECTION_PATH = "/introspect"
 TOKEN = "2YotnFZFEjr1zCsicMWpAA"
 
 
@@ -51,8 +51,8 @@ def aud(server):
 
 
 @pytest.fixture
-def ticking(monkeypatch):
-    """Time that a test lets pass for what is remembered."""
+def cache_clock(monkeypatch):
+    """A clock of the cache that a test can move forward."""
 
     class Clock:
         ahead = 0.0
@@ -65,11 +65,13 @@ def ticking(monkeypatch):
     return made
 
 
-async def enters(verifier: Any, token: str, server: Any) -> bool:
+async def is_accepted(verifier: Any, token: str, server: Any) -> bool:
     return await verifier.verify(token, server) is not None
 
 
-async def test_a_token_speaks_for_whom_the_project_finds(issuer, introspected, server, alice, aud):
+async def test_token_gives_the_principal_of_the_found_user(
+    issuer, introspected, server, alice, aud
+):
     verifier, token = introspected(), issuer.opaque(TOKEN, aud)
     principal = await verifier.verify(token, server)
     assert principal.user == alice and principal.auth.scopes == {"mcp"}
@@ -79,23 +81,23 @@ async def test_a_token_speaks_for_whom_the_project_finds(issuer, introspected, s
     assert principal.key == again.key != other.key and TOKEN not in principal.key
 
 
-async def test_it_is_sent_in_a_body_by_a_client_that_has_a_secret(
+async def test_token_is_sent_in_the_body_with_client_credentials(
     issuer, introspected, server, alice, aud
 ):
     await introspected().verify(issuer.opaque(TOKEN, aud), server)
     assert issuer.forms == [{"token": TOKEN, "token_type_hint": "access_token"}]
     assert not any(TOKEN in path for path in issuer.paths)
-    asking = issuer.authorizations[issuer.paths.index(PLACE)]
+    asking = issuer.authorizations[issuer.paths.index(INTROSPECTION_PATH)]
     name, secret = base64.b64decode(asking.removeprefix("Basic ")).decode().split(":")
     assert (unquote_plus(name), unquote_plus(secret)) == (CLIENT, SECRET)
     assert issuer.authorizations[0] is None  # of the metadata
 
 
-async def test_a_user_may_be_named_as_django_oauth_toolkit_does(
+async def test_response_format_of_django_oauth_toolkit_is_supported(
     issuer, introspected, server, alice, aud
 ):
     issuer.opaque(TOKEN, [aud], sub=None, iss=None, username="alice", token_type="Bearer")
-    assert await enters(introspected(), TOKEN, server)
+    assert await is_accepted(introspected(), TOKEN, server)
 
 
 WRONG: dict[str, dict[str, Any]] = {
@@ -117,15 +119,17 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-async def test_what_is_told_of_no_token(issuer, introspected, server, alice, aud, wrong, caplog):
+async def test_inactive_or_wrong_token_is_rejected(
+    issuer, introspected, server, alice, aud, wrong, caplog
+):
     caplog.set_level(logging.DEBUG)
     issuer.opaque(TOKEN, aud)
     issuer.tokens[TOKEN] |= wrong
-    assert not await enters(introspected(), TOKEN, server)
+    assert not await is_accepted(introspected(), TOKEN, server)
     assert TOKEN not in caplog.text and SECRET not in caplog.text
 
 
-async def test_a_token_is_asked_about_by_everybody_at_once_once(
+async def test_concurrent_requests_introspect_a_token_once(
     issuer, introspected, server, alice, aud
 ):
     verifier = introspected()
@@ -135,10 +139,10 @@ async def test_a_token_is_asked_about_by_everybody_at_once_once(
     while not issuer.asked:  # noqa: ASYNC110 - another thread counts
         await asyncio.sleep(0.01)
     issuer.gate.set()
-    assert all(await asyncio.gather(*many)) and issuer.asked[PLACE] == 1
+    assert all(await asyncio.gather(*many)) and issuer.asked[INTROSPECTION_PATH] == 1
 
 
-async def test_answer_that_comes_during_the_local_lookup_is_not_asked_for_again(
+async def test_response_cached_during_the_local_lookup_is_used(
     issuer, introspected, server, alice, aud, monkeypatch
 ):
     verifier, token = introspected(), issuer.opaque(TOKEN, aud)
@@ -148,30 +152,32 @@ async def test_answer_that_comes_during_the_local_lookup_is_not_asked_for_again(
         return False
 
     monkeypatch.setattr(introspection, "is_issued_here", answered_meanwhile)
-    assert await enters(verifier, token, server) and issuer.asked[PLACE] == 0
+    assert await is_accepted(verifier, token, server) and issuer.asked[INTROSPECTION_PATH] == 0
 
 
-async def test_a_token_that_was_revoked_goes_on_for_seconds(
-    issuer, introspected, server, alice, aud, ticking
+async def test_revoked_token_is_accepted_until_the_cache_expires(
+    issuer, introspected, server, alice, aud, cache_clock
 ):
     verifier = introspected(memory=5)
-    assert await enters(verifier, issuer.opaque(TOKEN, aud), server)
+    assert await is_accepted(verifier, issuer.opaque(TOKEN, aud), server)
     issuer.tokens.clear()
-    ticking.ahead = 4
-    assert await enters(verifier, TOKEN, server) and issuer.asked[PLACE] == 1
-    ticking.ahead = 5
-    assert not await enters(verifier, TOKEN, server) and issuer.asked[PLACE] == 2
+    cache_clock.ahead = 4
+    assert await is_accepted(verifier, TOKEN, server) and issuer.asked[INTROSPECTION_PATH] == 1
+    cache_clock.ahead = 5
+    assert not await is_accepted(verifier, TOKEN, server) and issuer.asked[INTROSPECTION_PATH] == 2
 
 
-async def test_without_memory_each_request_asks(issuer, introspected, server, alice, aud):
+async def test_every_request_introspects_without_a_cache(issuer, introspected, server, alice, aud):
     verifier = introspected(memory=0)
-    assert await enters(verifier, issuer.opaque(TOKEN, aud), server)
+    assert await is_accepted(verifier, issuer.opaque(TOKEN, aud), server)
     issuer.tokens.clear()
-    assert not await enters(verifier, TOKEN, server) and issuer.asked[PLACE] == 2
+    assert not await is_accepted(verifier, TOKEN, server) and issuer.asked[INTROSPECTION_PATH] == 2
 
 
-async def test_what_is_open_has_to_show_its_token_again(issuer, introspected, server, alice, aud):
-    """Nobody can ask for the token of a stream: it is not kept."""
+async def test_principal_expires_soon_so_that_streams_are_rechecked(
+    issuer, introspected, server, alice, aud
+):
+    """The token of a stream is not stored, so it cannot be introspected again."""
     ends = (await introspected().verify(issuer.opaque(TOKEN, aud), server)).auth.expires
     assert ends <= timezone.now() + introspection.RECHECK_INTERVAL
     soon = int(time.time()) + 30
@@ -183,18 +189,24 @@ async def test_what_is_open_has_to_show_its_token_again(issuer, introspected, se
 
 
 @pytest.mark.slow
-async def test_no_token_is_kept(issuer, introspected, server, alice, aud, monkeypatch):
+async def test_cache_is_bounded_and_contains_no_tokens(
+    issuer, introspected, server, alice, aud, monkeypatch
+):
     monkeypatch.setattr(introspection, "MAX_CACHED_RESPONSES", 3)
     verifier = introspected()
     for number in range(10):
-        assert await enters(verifier, issuer.opaque(f"{TOKEN}{number}", aud), server)
+        assert await is_accepted(verifier, issuer.opaque(f"{TOKEN}{number}", aud), server)
     kept = verifier._memory._responses
     assert len(kept) == 3 and not any(TOKEN in repr(one) for one in kept.items())
     assert TOKEN not in repr(vars(verifier)) and not verifier._requests._tasks()
-    assert await enters(verifier, f"{TOKEN}9", server) and issuer.asked[PLACE] == 10
+    assert (
+        await is_accepted(verifier, f"{TOKEN}9", server) and issuer.asked[INTROSPECTION_PATH] == 10
+    )
 
 
-async def test_what_is_remembered_is_nobodys_to_change(issuer, introspected, server, alice, aud):
+async def test_cached_claims_cannot_be_changed_by_the_project(
+    issuer, introspected, server, alice, aud
+):
     def find(claims: dict[str, Any]) -> Any:
         assert claims.pop("sub") == "alice"
         claims["scope"] = "everything"
@@ -203,7 +215,9 @@ async def test_what_is_remembered_is_nobodys_to_change(issuer, introspected, ser
     verifier = introspected(user=find)
     issuer.opaque(TOKEN, aud)
     found = [await verifier.verify(TOKEN, server) for _ in range(2)]
-    assert [one.auth.scopes for one in found] == [{"mcp"}, {"mcp"}] and issuer.asked[PLACE] == 1
+    assert [one.auth.scopes for one in found] == [{"mcp"}, {"mcp"}] and issuer.asked[
+        INTROSPECTION_PATH
+    ] == 1
 
 
 DOWN = {
@@ -217,29 +231,29 @@ DOWN = {
 
 
 @pytest.mark.parametrize("behave", DOWN.values(), ids=DOWN)
-async def test_where_nobody_can_tell_nobody_comes_in_and_nobody_is_refused(
+async def test_failed_introspection_raises_busy(
     issuer, introspected, server, alice, aud, behave, caplog
 ):
     issuer.opaque(TOKEN, aud)
     issuer.behave = behave
-    verifier = introspected(endpoint=f"{issuer.name}{PLACE}")
+    verifier = introspected(endpoint=f"{issuer.name}{INTROSPECTION_PATH}")
     with pytest.raises(Busy):
         await verifier.verify(TOKEN, server)
-    assert set(issuer.asked) == {PLACE}
+    assert set(issuer.asked) == {INTROSPECTION_PATH}
     assert "Token introspection failed: issuer=" in caplog.text
     assert TOKEN not in caplog.text and SECRET not in caplog.text
     issuer.behave = lambda handler, path: False
-    assert await enters(verifier, TOKEN, server)
+    assert await is_accepted(verifier, TOKEN, server)
 
 
-async def test_an_issuer_that_is_gone(issuer, introspected, server, aud):
+async def test_unreachable_issuer_raises_busy(issuer, introspected, server, aud):
     issuer.down()
     with pytest.raises(Busy):
         await introspected().verify(TOKEN, server)
     issuer.down = lambda: None
 
 
-async def test_only_so_many_are_asked_about_at_once(
+async def test_number_of_concurrent_introspections_is_limited(
     issuer, introspected, server, alice, aud, monkeypatch
 ):
     monkeypatch.setattr("django_mcp.verifiers.fetching.MAX_CONCURRENT_REQUESTS", 3)
@@ -253,10 +267,10 @@ async def test_only_so_many_are_asked_about_at_once(
         await verifier.verify(TOKEN, server)
     issuer.gate.set()
     await asyncio.gather(*many)
-    assert await enters(verifier, TOKEN, server)
+    assert await is_accepted(verifier, TOKEN, server)
 
 
-async def test_nobody_waits_for_long(issuer, introspected, server, aud, monkeypatch):
+async def test_wait_for_an_introspection_is_limited(issuer, introspected, server, aud, monkeypatch):
     monkeypatch.setattr("django_mcp.verifiers.fetching.WAIT_SECONDS", 0.1)
     verifier = introspected()
     issuer.gate.clear()
@@ -267,17 +281,17 @@ async def test_nobody_waits_for_long(issuer, introspected, server, aud, monkeypa
         await asyncio.sleep(0.01)
 
 
-async def test_what_is_plainly_others_is_not_shown_to_it(issuer, introspected, server):
+async def test_tokens_of_other_issuers_are_not_sent(issuer, introspected, server):
     others = unsigned({"alg": "RS256"}, {"iss": "https://other.example"}, b"x")
     for token in ("mcp_" + "a" * 43, others, "", "a b", "é", 'a"', "a\n"):
-        assert not await enters(introspected(), token, server)
+        assert not await is_accepted(introspected(), token, server)
     assert not issuer.asked
 
 
-async def test_a_jwt_of_its_own_is(issuer, introspected, server, alice, aud):
+async def test_jwt_of_the_issuer_is_introspected(issuer, introspected, server, alice, aud):
     token = issuer.token(aud, exp=int(time.time()) + HOUR)
     issuer.opaque(token, aud)
-    assert await enters(introspected(), token, server)
+    assert await is_accepted(introspected(), token, server)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +300,7 @@ async def test_a_jwt_of_its_own_is(issuer, introspected, server, alice, aud):
      {"endpoint": "http://issuer.example/introspect"}, {"issuer": "http://issuer.example"}],
     ids=str,
 )  # fmt: skip
-def test_what_would_be_unsafe_is_no_verifier(wrong):
+def test_unsafe_configuration_raises_without_the_secret(wrong):
     options = {"issuer": "https://issuer.example", "user": lambda claims: None,
                "client_id": CLIENT, "client_secret": SECRET}  # fmt: skip
     with pytest.raises(ImproperlyConfigured) as raised:
@@ -294,12 +308,12 @@ def test_what_would_be_unsafe_is_no_verifier(wrong):
     assert SECRET not in str(raised.value)
 
 
-# Tokens of our own.
+# Tokens that this site issued.
 
 
 @pytest.fixture
-def tokens_of_our_own(alice):
-    """Each kind of secret that django-oauth-toolkit stores, and a code that was redeemed."""
+def locally_issued_tokens(alice):
+    """Each kind of secret that django-oauth-toolkit stores, and a redeemed code."""
     application = get_application_model().objects.create(client_type="public")
     ends = timezone.now() + timedelta(hours=1)
     fields = {"user": alice, "application": application}
@@ -321,14 +335,14 @@ def tokens_of_our_own(alice):
 
 @pytest.mark.parametrize("verifiers", ["introspection alone", "after our own"])
 async def test_tokens_that_this_site_issued_are_not_sent_to_the_issuer(
-    issuer, introspected, server, aud, tokens_of_our_own, verifiers
+    issuer, introspected, server, aud, locally_issued_tokens, verifiers
 ):
     verifier = introspected()
-    for token in tokens_of_our_own:
+    for token in locally_issued_tokens:
         issuer.opaque(token, aud)  # it would say that it is good
         if verifiers == "after our own":
             assert await OAuthTokens().verify(token, server) is None
-        assert not await enters(verifier, token, server)
+        assert not await is_accepted(verifier, token, server)
     assert issuer.forms == []
 
 
@@ -344,5 +358,5 @@ async def test_client_secret_that_this_site_issued_is_not_sent_to_the_issuer(
     )
     secret = response.json()["client_secret"]
     issuer.opaque(secret, aud)
-    assert not await enters(introspected(), secret, server)
+    assert not await is_accepted(introspected(), secret, server)
     assert issuer.forms == []

@@ -1,4 +1,4 @@
-"""JWT access tokens of an issuer elsewhere: who comes in, who does not, what is asked."""
+"""Verifying JWT access tokens of an issuer: claims, keys, forgeries and outages."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def aud(server):
     return resource(server)
 
 
-async def enters(verifier: Any, token: str, server: Any) -> bool:
+async def is_accepted(verifier: Any, token: str, server: Any) -> bool:
     return await verifier.verify(token, server) is not None
 
 
-# Who comes in.
+# Accepted tokens.
 
 
-async def test_a_token_speaks_for_whom_the_project_finds(issuer, tokens, server, alice, aud):
+async def test_token_gives_the_principal_of_the_found_user(issuer, tokens, server, alice, aud):
     verifier = tokens()
     principal = await verifier.verify(issuer.token(aud, exp=(end := int(time.time()) + 60)), server)
     assert principal.user == alice and principal.is_authenticated
@@ -52,7 +52,7 @@ async def test_a_token_speaks_for_whom_the_project_finds(issuer, tokens, server,
     assert principal.auth.key.startswith("issuer-") and issuer.name not in principal.key
 
 
-async def test_it_is_a_verifier_that_names_its_issuer(issuer, tokens, server):
+async def test_verifier_implements_the_issuing_protocol(issuer, tokens, server):
     verifier = tokens(scopes=["mcp"])
     assert isinstance(verifier, mcp.TokenVerifier)
     assert isinstance(verifier, ChallengingVerifier) and isinstance(verifier, IssuingVerifier)
@@ -61,7 +61,7 @@ async def test_it_is_a_verifier_that_names_its_issuer(issuer, tokens, server):
     assert tokens(scopes=["mcp"], ask=["api://shop/mcp"]).asked == ["api://shop/mcp"]
 
 
-async def test_the_token_that_follows_is_the_same_caller_and_another_is_not(
+async def test_tokens_of_one_user_and_client_have_the_same_principal_key(
     issuer, tokens, server, alice, aud
 ):
     verifier, other = tokens(), tokens(user=lambda claims: alice)
@@ -78,13 +78,15 @@ async def test_the_token_that_follows_is_the_same_caller_and_another_is_not(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-async def test_every_algorithm_with_a_public_key(issuer, tokens, server, alice, aud, algorithm):
+async def test_every_asymmetric_algorithm_is_supported(
+    issuer, tokens, server, alice, aud, algorithm
+):
     key = MAKE[algorithm]()
     issuer.publish(public(key, algorithm, kid="one"))
     verifier = tokens()
-    assert await enters(verifier, issuer.token(aud, key=key, algorithm=algorithm), server)
+    assert await is_accepted(verifier, issuer.token(aud, key=key, algorithm=algorithm), server)
     other = tokens(algorithms=[one for one in ALGORITHMS if one != algorithm])
-    assert not await enters(other, issuer.token(aud, key=key, algorithm=algorithm), server)
+    assert not await is_accepted(other, issuer.token(aud, key=key, algorithm=algorithm), server)
 
 
 @pytest.mark.parametrize(
@@ -95,9 +97,7 @@ async def test_every_algorithm_with_a_public_key(issuer, tokens, server, alice, 
         ({"scope": None}, set()),
     ],
 )  # fmt: skip
-async def test_issuers_say_scopes_in_their_own_ways(
-    issuer, tokens, server, alice, aud, said, found
-):
+async def test_scopes_are_read_from_scope_or_scp(issuer, tokens, server, alice, aud, said, found):
     principal = await tokens().verify(issuer.token(aud, **said), server)
     assert principal.auth.scopes == found
 
@@ -107,47 +107,45 @@ async def test_issuers_say_scopes_in_their_own_ways(
     [{"scope": ""}, {"scope": " "}, {"scope": []}, {"scope": 7}, {"scope": {"a": 1}},
      {"scope": None, "scp": ""}, {"scope": "", "scp": ["a"]}],
 )  # fmt: skip
-async def test_a_token_that_was_narrowed_to_nothing_opens_nothing(
-    issuer, tokens, server, alice, aud, over
-):
-    """Attack: one that says nothing of scopes is good for all that its user may do."""
-    assert not await enters(tokens(), issuer.token(aud, **over), server)
+async def test_token_with_an_empty_scope_is_rejected(issuer, tokens, server, alice, aud, over):
+    """Attack: a token without a scope claim may do all that its user may do."""
+    assert not await is_accepted(tokens(), issuer.token(aud, **over), server)
 
 
-async def test_a_scope_that_is_wanted_is_there(issuer, tokens, server, alice, aud):
+async def test_missing_scope_raises_insufficient_scope(issuer, tokens, server, alice, aud):
     verifier = tokens(scopes=["mcp", "read"])
     with pytest.raises(InsufficientScope) as refused:
-        await enters(verifier, issuer.token(aud), server)
+        await is_accepted(verifier, issuer.token(aud), server)
     assert refused.value.scopes == ("mcp", "read")
     made: list[Any] = []
     with pytest.raises(InsufficientScope):
-        await enters(tokens(scopes=["read"], user=made.append), issuer.token(aud), server)
+        await is_accepted(tokens(scopes=["read"], user=made.append), issuer.token(aud), server)
     assert made == []
-    assert await enters(verifier, issuer.token(aud, scope="read more mcp"), server)
+    assert await is_accepted(verifier, issuer.token(aud, scope="read more mcp"), server)
 
 
-async def test_an_audience_of_the_projects_own_is_compared_exactly(issuer, tokens, server, alice):
+async def test_configured_audience_is_compared_exactly(issuer, tokens, server, alice):
     verifier = tokens(audience="api://shop")
-    assert await enters(verifier, issuer.token(["other", "api://shop"]), server)
+    assert await is_accepted(verifier, issuer.token(["other", "api://shop"]), server)
     for aud in ("api://shop/", "API://shop", resource(server), "api://sho", ["api", "shop"]):
-        assert not await enters(verifier, issuer.token(aud), server)
+        assert not await is_accepted(verifier, issuer.token(aud), server)
 
 
-async def test_every_spelling_of_a_server_is_the_server(issuer, tokens, server, alice, aud):
+async def test_audience_is_normalized(issuer, tokens, server, alice, aud):
     for named in (aud, f"{aud}/", [aud], ["x", aud.replace("https://shop", "HTTPS://SHOP")]):
-        assert await enters(tokens(), issuer.token(named), server)
+        assert await is_accepted(tokens(), issuer.token(named), server)
 
 
-async def test_types_of_old_and_new(issuer, tokens, server, alice, aud):
+async def test_typ_header_at_jwt_can_be_required(issuer, tokens, server, alice, aud):
     for kind in ("at+jwt", "AT+JWT", "application/at+jwt", "JWT", None):
         token = issuer.token(aud, header={"kid": "one", "typ": kind} if kind else {"kid": "one"})
-        assert await enters(tokens(), token, server)
+        assert await is_accepted(tokens(), token, server)
         strict = tokens(at_jwt=True)
-        assert await enters(strict, token, server) == ("at" in str(kind).lower())
-    assert not await enters(tokens(at_jwt=True), issuer.token(aud, jti=None), server)
+        assert await is_accepted(strict, token, server) == ("at" in str(kind).lower())
+    assert not await is_accepted(tokens(at_jwt=True), issuer.token(aud, jti=None), server)
 
 
-# Who does not.
+# Rejected tokens.
 
 
 WRONG: dict[str, dict[str, Any]] = {
@@ -176,19 +174,21 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-async def test_what_is_signed_and_still_no_token(issuer, tokens, server, alice, aud, wrong, caplog):
+async def test_signed_token_with_wrong_claims_is_rejected(
+    issuer, tokens, server, alice, aud, wrong, caplog
+):
     caplog.set_level(logging.DEBUG, "django_mcp")
     verifier, token = tokens(), issuer.token(**{"aud": aud} | wrong)
-    assert await enters(verifier, issuer.token(aud), server)
-    assert not await enters(verifier, token, server)
+    assert await is_accepted(verifier, issuer.token(aud), server)
+    assert not await is_accepted(verifier, token, server)
     assert f"Token rejected: issuer={issuer.name} reason=" in caplog.text
     assert token not in caplog.text and token.split(".")[2] not in caplog.text
 
 
-async def test_a_clock_that_is_a_little_off(issuer, tokens, server, alice, aud):
+async def test_small_clock_skew_is_tolerated(issuer, tokens, server, alice, aud):
     now = int(time.time())
     for said in ({"exp": now - 10}, {"nbf": now + 10}, {"iat": now + 10}):
-        assert await enters(tokens(), issuer.token(aud, **said), server)
+        assert await is_accepted(tokens(), issuer.token(aud, **said), server)
 
 
 def pem(key: Any) -> bytes:
@@ -235,12 +235,12 @@ def forged(issuer: Any, aud: Any) -> dict[str, str]:
         "another algorithm": unsigned(header | {"alg": "PS256"}, claims, b"x" * 256),
         "of another family": unsigned(header | {"alg": "ES256"}, claims, b"x" * 64),
         "four parts": f"{honest}.x",
-        "deep": f"{head}.{deep()}.{signature}",
+        "deep": f"{head}.{deeply_nested_part()}.{signature}",
     }
 
 
-def deep() -> str:
-    """JSON that no parser likes."""
+def deeply_nested_part() -> str:
+    """Return JSON that no parser accepts."""
     return base64.urlsafe_b64encode(b"[" * 4000).decode().rstrip("=")
 
 
@@ -250,11 +250,11 @@ def hmac_signed(header: dict[str, Any], claims: dict[str, Any], secret: bytes) -
     return f"{signed}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
 
 
-async def test_forgeries(issuer, tokens, server, alice, bob, aud):
+async def test_forged_tokens_are_rejected(issuer, tokens, server, alice, bob, aud):
     verifier = tokens()
-    assert await enters(verifier, issuer.token(aud), server)
+    assert await is_accepted(verifier, issuer.token(aud), server)
     for name, token in forged(issuer, aud).items():
-        assert not await enters(verifier, token, server), name
+        assert not await is_accepted(verifier, token, server), name
     assert issuer.asked["/mine"] == 0
 
 
@@ -263,31 +263,31 @@ async def test_forgeries(issuer, tokens, server, alice, bob, aud):
     [{"use": "enc"}, {"alg": "RS512"}, {"key_ops": ["sign"]}, {"key_ops": 7}, {"kid": "two"}],
     ids=str,
 )
-async def test_a_key_that_is_for_something_else(issuer, tokens, server, alice, aud, said):
+async def test_key_for_another_use_is_ignored(issuer, tokens, server, alice, aud, said):
     issuer.publish(public(issuer.private, **{"kid": "one"} | said))
-    assert not await enters(tokens(), issuer.token(aud), server)
+    assert not await is_accepted(tokens(), issuer.token(aud), server)
 
 
-async def test_a_key_that_is_weak(issuer, tokens, server, alice, aud):
+async def test_weak_key_is_ignored(issuer, tokens, server, alice, aud):
     weak = rsa_key(1024)
     issuer.publish(public(weak, kid="one"))
     with pytest.warns(jwt.InsecureKeyLengthWarning):
         token = issuer.token(aud, key=weak)
-    assert not await enters(tokens(), token, server)
+    assert not await is_accepted(tokens(), token, server)
 
 
-def numbered(bits: int) -> dict[str, Any]:
-    """What looks like a key of so many bits."""
+def rsa_key_of_size(bits: int) -> dict[str, Any]:
+    """Return an object that looks like an RSA key of so many bits."""
     modulus = (1 << (bits - 1)) + 1
     whole = base64.urlsafe_b64encode(modulus.to_bytes((bits + 7) // 8, "big")).decode()
     return {"kty": "RSA", "n": whole.rstrip("="), "e": "AQAB"}
 
 
 @pytest.mark.parametrize("bits", [1024, 2040, 2047, 8193, 16384])
-def test_a_key_of_no_decent_size_is_none(bits):
-    assert read_key(numbered(bits)) is None
-    assert read_key(numbered(2048)) and read_key(numbered(8192))
-    assert read_key(numbered(2048) | {"e": "A" * 7}) is None
+def test_rsa_key_size_must_be_2048_to_8192_bits(bits):
+    assert read_key(rsa_key_of_size(bits)) is None
+    assert read_key(rsa_key_of_size(2048)) and read_key(rsa_key_of_size(8192))
+    assert read_key(rsa_key_of_size(2048) | {"e": "A" * 7}) is None
 
 
 @pytest.mark.parametrize(
@@ -300,40 +300,40 @@ def test_a_key_of_no_decent_size_is_none(bits):
     ],
     ids=lambda said: str(said)[:40],
 )  # fmt: skip
-def test_what_is_no_key_at_all(said):
+def test_malformed_key_is_ignored(said):
     assert read_key(said) is None
 
 
-async def test_keys_that_are_none_hide_no_other(issuer, tokens, server, alice, aud):
+async def test_malformed_keys_do_not_hide_valid_ones(issuer, tokens, server, alice, aud):
     secret = {"kty": "oct", "k": "c2VjcmV0", "kid": "one"}
     good = public(issuer.private, kid="one")
     issuer.publish(7, {}, secret, {"kty": "RSA", "kid": "one"}, {**good, "n": "!"}, good)
-    assert await enters(tokens(), issuer.token(aud), server)
-    assert not await enters(
+    assert await is_accepted(tokens(), issuer.token(aud), server)
+    assert not await is_accepted(
         tokens(), hmac_signed({"kid": "one"}, issuer.claims(aud), b"secret"), server
     )
 
 
-async def test_what_is_no_token_of_the_issuers_costs_nothing(issuer, tokens, server, aud):
+async def test_tokens_of_other_issuers_make_no_request(issuer, tokens, server, aud):
     verifier = tokens()
     for token in ("", "mcp_" + "a" * 43, "a.b", "a.b.c", "é.é.é", issuer.token(aud, iss="https://x"),
                   unsigned({}, {}), issuer.token(aud, iss=f"{issuer.name}/")):  # fmt: skip
-        assert not await enters(verifier, token, server)
+        assert not await is_accepted(verifier, token, server)
     assert not issuer.asked
 
 
-async def test_a_user_who_may_not_sign_in(issuer, tokens, server, alice, aud):
+async def test_token_of_an_inactive_or_unknown_user_is_rejected(issuer, tokens, server, alice, aud):
     verifier = tokens()
     alice.is_active = False
     await alice.asave()
-    assert not await enters(verifier, issuer.token(aud), server)
-    assert not await enters(tokens(user=lambda claims: None), issuer.token(aud), server)
+    assert not await is_accepted(verifier, issuer.token(aud), server)
+    assert not await is_accepted(tokens(user=lambda claims: None), issuer.token(aud), server)
 
 
-# What the issuer is asked.
+# Requests to the issuer.
 
 
-async def test_many_at_once_ask_once(issuer, tokens, server, alice, aud):
+async def test_concurrent_requests_fetch_the_keys_once(issuer, tokens, server, alice, aud):
     verifier = tokens()
     issuer.gate.clear()
     token = issuer.token(aud)
@@ -345,50 +345,52 @@ async def test_many_at_once_ask_once(issuer, tokens, server, alice, aud):
     assert issuer.asked == {METADATA: 1, KEYS: 1}
 
 
-async def test_keys_are_asked_for_once(issuer, tokens, server, alice, aud, clock):
+async def test_keys_are_cached(issuer, tokens, server, alice, aud, clock):
     verifier = tokens()
     for _ in range(5):
-        assert await enters(verifier, issuer.token(aud), server)
+        assert await is_accepted(verifier, issuer.token(aud), server)
     assert issuer.asked == {METADATA: 1, KEYS: 1}
     clock.ahead += keys.REFRESH_AFTER_SECONDS + 1
     for _ in range(5):
-        assert await enters(verifier, issuer.token(aud), server)
+        assert await is_accepted(verifier, issuer.token(aud), server)
     assert issuer.asked[KEYS] == 2
 
 
-async def test_a_key_that_is_new_is_found_and_one_that_is_gone_is_refused(
+async def test_new_key_is_fetched_and_removed_key_is_rejected(
     issuer, tokens, server, alice, aud, clock
 ):
     verifier = tokens()
     old, key = issuer.token(aud), rsa_key(number=1)
     new = issuer.token(aud, key=key, header={"kid": "two"})
-    assert await enters(verifier, old, server)
+    assert await is_accepted(verifier, old, server)
     issuer.publish(public(key, kid="two"))
     clock.ahead += keys.FETCH_INTERVAL_SECONDS
-    assert await enters(verifier, new, server) and not await enters(verifier, old, server)
+    assert await is_accepted(verifier, new, server) and not await is_accepted(verifier, old, server)
 
 
-async def test_a_flood_of_unknown_keys_asks_now_and_then(issuer, tokens, server, alice, aud, clock):
+async def test_unknown_key_ids_fetch_at_most_once_per_interval(
+    issuer, tokens, server, alice, aud, clock
+):
     verifier = tokens()
     for number in range(200):
         token = issuer.token(aud, key=rsa_key(number=1), header={"kid": f"{number}"})
-        assert not await enters(verifier, token, server)
+        assert not await is_accepted(verifier, token, server)
     assert issuer.asked[KEYS] == 1
     clock.ahead += keys.FETCH_INTERVAL_SECONDS
-    assert not await enters(verifier, issuer.token(aud, header={"kid": "x"}), server)
-    assert issuer.asked[KEYS] == 2 and await enters(verifier, issuer.token(aud), server)
+    assert not await is_accepted(verifier, issuer.token(aud, header={"kid": "x"}), server)
+    assert issuer.asked[KEYS] == 2 and await is_accepted(verifier, issuer.token(aud), server)
 
 
-async def test_what_was_known_is_good_for_a_time_where_the_issuer_is_gone(
+async def test_cached_keys_stay_valid_for_a_while_during_an_outage(
     issuer, tokens, server, alice, aud, clock, caplog
 ):
     verifier, token = tokens(), issuer.token(aud)
     unknown = issuer.token(aud, header={"kid": "x"})
-    assert await enters(verifier, token, server)
+    assert await is_accepted(verifier, token, server)
     issuer.behave = lambda handler, path: bool(handler.send_error(500)) or True
     clock.ahead += keys.REFRESH_AFTER_SECONDS + 1
     for _ in range(3):
-        assert await enters(verifier, token, server)
+        assert await is_accepted(verifier, token, server)
     assert issuer.asked[KEYS] == 2
     with pytest.raises(Busy):
         await verifier.verify(unknown, server)
@@ -398,23 +400,23 @@ async def test_what_was_known_is_good_for_a_time_where_the_issuer_is_gone(
     assert f"Keys of an issuer unavailable: issuer={issuer.name} error=" in caplog.text
 
 
-async def test_who_is_away_keeps_nobody_waiting_whose_key_is_known(
+async def test_outage_does_not_delay_tokens_with_a_known_key(
     issuer, tokens, server, alice, aud, clock
 ):
     verifier, token = tokens(), issuer.token(aud)
-    assert await enters(verifier, token, server)
+    assert await is_accepted(verifier, token, server)
     issuer.behave = lambda handler, path: bool(handler.send_error(500)) or True
     clock.ahead += keys.REFRESH_AFTER_SECONDS + 1
-    assert await enters(verifier, token, server)
+    assert await is_accepted(verifier, token, server)
     issuer.gate.clear()
     clock.ahead += keys.FETCH_INTERVAL_SECONDS
-    assert await asyncio.wait_for(enters(verifier, token, server), 2)
+    assert await asyncio.wait_for(is_accepted(verifier, token, server), 2)
     issuer.gate.set()
     while verifier._keys._requests._tasks():  # noqa: ASYNC110 - no bell rings
         await asyncio.sleep(0.01)
 
 
-async def test_an_issuer_that_comes_back_is_believed(issuer, tokens, server, alice, aud, clock):
+async def test_keys_are_fetched_again_after_an_outage(issuer, tokens, server, alice, aud, clock):
     verifier, token = tokens(), issuer.token(aud)
     issuer.behave = lambda handler, path: bool(handler.send_error(503)) or True
     with pytest.raises(Busy):
@@ -424,29 +426,31 @@ async def test_an_issuer_that_comes_back_is_believed(issuer, tokens, server, ali
     with pytest.raises(Busy):  # it was asked just now
         await verifier.verify(token, server)
     clock.ahead += keys.FETCH_INTERVAL_SECONDS
-    assert await enters(verifier, token, server)
+    assert await is_accepted(verifier, token, server)
 
 
-async def test_metadata_of_another_issuer_is_nobodys(issuer, tokens, server, alice, aud, caplog):
+async def test_metadata_with_another_issuer_is_rejected(issuer, tokens, server, alice, aud, caplog):
     issuer.metadata["issuer"] = "https://other.example"
     with pytest.raises(Busy):
         await tokens().verify(issuer.token(aud), server)
     assert issuer.asked[KEYS] == 0 and "the response has status 404" in caplog.text
 
 
-async def test_keys_that_are_elsewhere_unsafely(issuer, tokens, server, alice, aud, caplog):
+async def test_metadata_with_an_unsafe_jwks_uri_is_rejected(
+    issuer, tokens, server, alice, aud, caplog
+):
     issuer.metadata["jwks_uri"] = "http://keys.example/keys"
     with pytest.raises(Busy):
         await tokens().verify(issuer.token(aud), server)
     assert "its metadata has no jwks_uri that is safe" in caplog.text
 
 
-async def test_where_the_keys_are_may_be_told(issuer, tokens, server, alice, aud):
-    assert await enters(tokens(jwks_uri=f"{issuer.name}/keys"), issuer.token(aud), server)
+async def test_jwks_uri_can_be_configured(issuer, tokens, server, alice, aud):
+    assert await is_accepted(tokens(jwks_uri=f"{issuer.name}/keys"), issuer.token(aud), server)
     assert issuer.asked == {KEYS: 1}
 
 
-async def test_the_metadata_of_oauth_will_do(server, alice, aud):
+async def test_oauth_metadata_is_used_if_openid_metadata_is_missing(server, alice, aud):
     from .issuer import say
 
     with Issuer() as issuer:
@@ -455,11 +459,11 @@ async def test_the_metadata_of_oauth_will_do(server, alice, aud):
         place = "/.well-known/oauth-authorization-server/realms/shop"
         issuer.behave = lambda handler, path: path == place and say(handler, 200, issuer.metadata)
         verifier = JWTTokens(issuer.name, user=lambda claims: alice)
-        assert await enters(verifier, issuer.token(aud), server)
+        assert await is_accepted(verifier, issuer.token(aud), server)
         assert issuer.paths == [f"/realms/shop{METADATA}", place, KEYS]
 
 
-# Declaring.
+# Configuration.
 
 
 @pytest.mark.parametrize(
@@ -473,13 +477,13 @@ async def test_the_metadata_of_oauth_will_do(server, alice, aud):
     ],
     ids=str,
 )  # fmt: skip
-def test_what_would_be_unsafe_is_no_verifier(wrong):
+def test_unsafe_configuration_raises(wrong):
     options = {"issuer": "https://issuer.example", "user": lambda claims: None} | wrong
     with pytest.raises(ImproperlyConfigured):
         JWTTokens(**options)
 
 
-def test_an_asynchronous_function_finds_nobody():
+def test_asynchronous_user_function_raises():
     async def find(claims):
         return None
 

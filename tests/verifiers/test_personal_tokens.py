@@ -1,4 +1,4 @@
-"""Personal access tokens: who comes in, who does not, and what that costs and leaves behind."""
+"""Personal access tokens: accepted and rejected tokens, queries, last-used times and revocation."""
 
 from __future__ import annotations
 
@@ -32,27 +32,29 @@ VERIFIER = PersonalAccessTokens()
 SECOND = timedelta(seconds=1)
 
 
-def made(user, **options) -> tuple[Token, str]:
+def make_token(user, **options) -> tuple[Token, str]:
     return Token.make(user, "laptop", **options)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_noted():
+def _no_noted_uses():
     tokens.uses._noted.clear()
     yield
     tokens.uses._noted.clear()
 
 
-# Who comes in.
+# Accepted tokens.
 
 
-def test_it_is_a_verifier():
+def test_verifier_implements_the_protocol():
     assert isinstance(VERIFIER, mcp.TokenVerifier)
 
 
-async def test_a_token_speaks_for_its_user(alice, server):
+async def test_token_gives_the_principal_of_its_user(alice, server):
     ends = timezone.now() + timedelta(days=1)
-    token, secret = await threads.tools.run(made, alice, scopes=["read", "write"], expires=ends)
+    token, secret = await threads.tools.run(
+        make_token, alice, scopes=["read", "write"], expires=ends
+    )
     principal = await VERIFIER.verify(secret, server)
     assert principal.user == alice and principal.is_authenticated
     assert principal.auth.scopes == {"read", "write"} and principal.auth.application is None
@@ -60,33 +62,33 @@ async def test_a_token_speaks_for_its_user(alice, server):
     assert principal.key == f"{alice.pk}::token-{token.pk}"
 
 
-def test_the_user_is_loaded_with_the_token_in_one_query(alice, server, django_assert_num_queries):
-    _, secret = made(alice)
+def test_lookup_makes_one_query(alice, server, django_assert_num_queries):
+    _, secret = make_token(alice)
     with django_assert_num_queries(1):
         principal = VERIFIER.lookup(secret, server)
         assert principal.user.username == "alice" and principal.user.is_active
 
 
-def test_what_one_token_began_no_other_goes_on_with(alice, bob, server):
-    keys = {VERIFIER.lookup(made(user)[1], server).key for user in (alice, alice, bob)}
+def test_each_token_has_its_own_principal_key(alice, bob, server):
+    keys = {VERIFIER.lookup(make_token(user)[1], server).key for user in (alice, alice, bob)}
     assert len(keys) == 3
 
 
-def test_permissions_are_those_of_this_moment(alice, server):
-    _, secret = made(alice)
+def test_permissions_are_read_at_each_lookup(alice, server):
+    _, secret = make_token(alice)
     assert VERIFIER.lookup(secret, server).user.has_perm("shop.change_invoice")
     alice.user_permissions.clear()
     assert not VERIFIER.lookup(secret, server).user.has_perm("shop.change_invoice")
 
 
-def test_a_token_may_be_for_one_server(alice, server):
-    _, secret = made(alice, server=server.name)
+def test_token_can_be_limited_to_one_server(alice, server):
+    _, secret = make_token(alice, server=server.name)
     assert VERIFIER.lookup(secret, server) is not None
     assert VERIFIER.lookup(secret, mcp.server) is None
-    assert VERIFIER.lookup(made(alice, server=server.name.upper())[1], server) is None
+    assert VERIFIER.lookup(make_token(alice, server=server.name.upper())[1], server) is None
 
 
-# Who does not.
+# Rejected tokens.
 
 
 GARBAGE = [
@@ -98,17 +100,17 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("token", GARBAGE, ids=lambda token: repr(token[:12]))
-def test_what_cannot_be_a_token_costs_no_query(token, server):
-    """The database fixture is absent: a query would be an error."""
+def test_malformed_token_makes_no_query(token, server):
+    """The database fixture is absent, so a query would raise."""
     assert VERIFIER.lookup(token, server) is None
 
 
 @given(st.text(max_size=60))
-def test_no_text_is_more_than_nobody(token):
+def test_text_that_is_no_token_is_rejected(token):
     assert VERIFIER.lookup(token, mcp.server) is None
 
 
-def test_garbage_costs_the_same_however_long(server):
+def test_rejecting_a_long_text_is_fast(server):
     def seconds(token: str) -> float:
         began = time.perf_counter()
         for _ in range(200):
@@ -118,9 +120,9 @@ def test_garbage_costs_the_same_however_long(server):
     assert min(seconds("mcp_" + "a" * 10_000_000) for _ in range(5)) < 0.2
 
 
-def test_a_guess_is_compared_by_its_digest_alone(alice, server):
-    """What is nearly right is no nearer: the database sees a digest, and that is another one."""
-    _, secret = made(alice)
+def test_tokens_are_compared_by_digest(alice, server):
+    """A nearly correct guess has a different digest, and the SQL contains only digests."""
+    _, secret = make_token(alice)
     near = secret[:-1] + ("A" if secret[-1] != "A" else "B")
     with CaptureQueriesContext(connection) as queries:
         assert VERIFIER.lookup(near, server) is None
@@ -131,15 +133,18 @@ def test_a_guess_is_compared_by_its_digest_alone(alice, server):
         assert "digest" in query["sql"]
 
 
-def test_a_token_that_has_expired(alice, server):
+def test_expired_token_is_rejected(alice, server):
     now = timezone.now()
-    assert VERIFIER.lookup(made(alice, expires=now - SECOND)[1], server) is None
-    assert VERIFIER.lookup(made(alice, expires=now + timedelta(minutes=5))[1], server) is not None
+    assert VERIFIER.lookup(make_token(alice, expires=now - SECOND)[1], server) is None
+    assert (
+        VERIFIER.lookup(make_token(alice, expires=now + timedelta(minutes=5))[1], server)
+        is not None
+    )
 
 
-def test_a_token_expires_at_its_moment_and_not_after(alice, server, monkeypatch):
+def test_token_is_rejected_from_the_moment_it_expires(alice, server, monkeypatch):
     ends = timezone.now()
-    _, secret = made(alice, expires=ends)
+    _, secret = make_token(alice, expires=ends)
     moments = {
         ends - timedelta(microseconds=1): True, ends: False, ends + SECOND: False,
     }  # fmt: skip
@@ -148,28 +153,28 @@ def test_a_token_expires_at_its_moment_and_not_after(alice, server, monkeypatch)
         assert (VERIFIER.lookup(secret, server) is not None) == valid
 
 
-async def test_a_token_revoked_while_in_use(alice, server):
-    token, secret = await threads.tools.run(made, alice)
+async def test_revoked_token_is_rejected(alice, server):
+    token, secret = await threads.tools.run(make_token, alice)
     assert await VERIFIER.verify(secret, server)
     assert await threads.tools.run(revoke, Token.objects.filter(pk=token.pk)) == 1
     assert await VERIFIER.verify(secret, server) is None
 
 
-def test_a_token_of_a_user_who_is_no_longer_active(alice, server):
-    _, secret = made(alice)
+def test_token_of_an_inactive_user_is_rejected(alice, server):
+    _, secret = make_token(alice)
     assert VERIFIER.lookup(secret, server)
     get_user_model().objects.filter(pk=alice.pk).update(is_active=False)
     assert VERIFIER.lookup(secret, server) is None
 
 
-def test_a_token_of_a_user_who_is_gone(alice, server):
-    _, secret = made(alice)
+def test_token_of_a_deleted_user_is_deleted(alice, server):
+    _, secret = make_token(alice)
     alice.delete()
     assert VERIFIER.lookup(secret, server) is None and not Token.objects.exists()
 
 
-def test_whom_the_projects_manager_hides_does_not_come_in(alice, bob, server, monkeypatch):
-    """As in Django's own sign-in: a project may hide users instead of deleting them."""
+def test_token_of_a_user_hidden_by_the_default_manager_is_rejected(alice, bob, server, monkeypatch):
+    """As at Django's login: a project may hide users instead of deleting them."""
 
     class Visible(UserManager[Any]):
         def get_queryset(self) -> Any:
@@ -179,25 +184,25 @@ def test_whom_the_projects_manager_hides_does_not_come_in(alice, bob, server, mo
     manager = Visible()
     manager.model = model
     monkeypatch.setattr(model._meta, "default_manager", manager, raising=False)
-    hidden, shown = made(alice)[1], made(bob)[1]
+    hidden, shown = make_token(alice)[1], make_token(bob)[1]
     with CaptureQueriesContext(connection) as queries:
         assert VERIFIER.lookup(hidden, server) is None
         assert VERIFIER.lookup(shown, server).user == bob
     assert len(queries) == 2
 
 
-def test_nobody_is_told_why_but_the_log(alice, server, caplog):
+def test_reason_of_a_rejection_is_only_logged(alice, server, caplog):
     caplog.set_level(logging.DEBUG, "django_mcp")
     past = timezone.now() - SECOND
-    token, secret = made(alice, expires=past)
+    token, secret = make_token(alice, expires=past)
     VERIFIER.lookup(secret, server)
-    _, elsewhere = made(alice, server="elsewhere")
+    _, elsewhere = make_token(alice, server="elsewhere")
     VERIFIER.lookup(elsewhere, server)
-    revoked = made(alice)
+    revoked = make_token(alice)
     revoke(Token.objects.filter(pk=revoked[0].pk))
     VERIFIER.lookup(revoked[1], server)
     get_user_model().objects.update(is_active=False)
-    _, inactive = made(alice)
+    _, inactive = make_token(alice)
     VERIFIER.lookup(inactive, server)
     told = [record.getMessage() for record in caplog.records if record.name == "django_mcp"]
     assert told[0] == f"Access token {token.pk} was refused: expired"
@@ -209,11 +214,11 @@ def test_nobody_is_told_why_but_the_log(alice, server, caplog):
     assert all(one not in caplog.text for one in (secret, elsewhere, revoked[1], inactive))
 
 
-# What it leaves behind.
+# Secrets.
 
 
 def everything_stored() -> str:
-    """Every row of every table, as text."""
+    """Return every row of every table, as text."""
     found = []
     for one in connections.all():
         with one.cursor() as cursor:
@@ -223,10 +228,10 @@ def everything_stored() -> str:
     return "\n".join(found)
 
 
-def test_the_secret_is_nowhere(alice, server, caplog):
+def test_secret_is_neither_stored_nor_shown_nor_logged(alice, server, caplog):
     caplog.set_level(logging.DEBUG)
     with CaptureQueriesContext(connection) as queries:
-        token, secret = made(alice, scopes=["read"])
+        token, secret = make_token(alice, scopes=["read"])
         principal = VERIFIER.lookup(secret, server)
         tokens.uses.write()
     said = [repr(token), str(token), repr(principal), repr(principal.auth), caplog.text]
@@ -238,28 +243,28 @@ def test_the_secret_is_nowhere(alice, server, caplog):
     assert token.digest not in f"{token!r} {token} {principal!r} {principal.key}"
 
 
-def test_a_secret_is_random_and_long(alice):
-    found = {made(alice)[1] for _ in range(50)}
+def test_secrets_are_long_and_random(alice):
+    found = {make_token(alice)[1] for _ in range(50)}
     assert len(found) == 50 and len({secret[:12] for secret in found}) == 50
     assert all(tokens.SECRET.fullmatch(secret) for secret in found)
 
 
-# When it was used.
+# Last-used times.
 
 
 def last_used(token: Token) -> Any:
     return Token.objects.get(pk=token.pk).last_used
 
 
-def test_a_look_up_writes_nothing(alice, server, django_assert_num_queries):
-    token, secret = made(alice)
+def test_lookup_writes_nothing(alice, server, django_assert_num_queries):
+    token, secret = make_token(alice)
     with django_assert_num_queries(1):
         VERIFIER.lookup(secret, server)
     assert last_used(token) is None
 
 
-def test_what_was_noted_is_written_at_once_for_all(alice, server, django_assert_num_queries):
-    pairs = [made(alice) for _ in range(3)]
+def test_noted_uses_are_written_in_one_query(alice, server, django_assert_num_queries):
+    pairs = [make_token(alice) for _ in range(3)]
     for _, secret in pairs:
         VERIFIER.lookup(secret, server)
     with django_assert_num_queries(1):
@@ -269,11 +274,9 @@ def test_what_was_noted_is_written_at_once_for_all(alice, server, django_assert_
         tokens.uses.write()
 
 
-def test_many_are_written_in_statements_that_every_database_takes(
-    alice, monkeypatch, django_assert_num_queries
-):
+def test_many_uses_are_written_in_several_queries(alice, monkeypatch, django_assert_num_queries):
     monkeypatch.setattr(uses, "ROWS_PER_UPDATE", 2)
-    pairs = [made(alice) for _ in range(5)]
+    pairs = [make_token(alice) for _ in range(5)]
     for token, _ in pairs:
         tokens.uses.note(token.pk, None)
     with django_assert_num_queries(3):
@@ -281,15 +284,15 @@ def test_many_are_written_in_statements_that_every_database_takes(
     assert all(last_used(token) for token, _ in pairs)
 
 
-def begun(monkeypatch) -> list[Any]:
+def collect_background_jobs(monkeypatch) -> list[Any]:
     found: list[Any] = []
     monkeypatch.setattr(threads.background, "run_in_background", found.append)
     return found
 
 
-def test_it_is_noted_once_a_minute(alice, server, monkeypatch):
-    found = begun(monkeypatch)
-    _, secret = made(alice)
+def test_use_is_noted_once_a_minute(alice, server, monkeypatch):
+    found = collect_background_jobs(monkeypatch)
+    _, secret = make_token(alice)
     for _ in range(3):
         VERIFIER.lookup(secret, server)
     tokens.uses.write()
@@ -303,33 +306,33 @@ def test_it_is_noted_once_a_minute(alice, server, monkeypatch):
     assert len(found) == 2
 
 
-def test_a_token_that_is_refused_was_not_used(alice, server, monkeypatch):
-    found = begun(monkeypatch)
-    VERIFIER.lookup(made(alice, expires=timezone.now() - SECOND)[1], server)
+def test_rejected_token_does_not_count_as_use(alice, server, monkeypatch):
+    found = collect_background_jobs(monkeypatch)
+    VERIFIER.lookup(make_token(alice, expires=timezone.now() - SECOND)[1], server)
     assert found == []
 
 
 @pytest.mark.parametrize("error", [Busy("full"), RuntimeError("after interpreter shutdown")])
-def test_no_room_to_write_it_is_no_reason_to_refuse(alice, server, monkeypatch, error):
+def test_token_is_accepted_though_its_use_cannot_be_written(alice, server, monkeypatch, error):
     def refuse(job: Any) -> None:
         raise error
 
     monkeypatch.setattr(threads.background, "run_in_background", refuse)
-    assert VERIFIER.lookup(made(alice)[1], server) is not None
+    assert VERIFIER.lookup(make_token(alice)[1], server) is not None
 
 
-def locked(*query: Any) -> None:
+def raise_locked(*query: Any) -> None:
     error = sqlite3.OperationalError("database is locked")
     error.sqlite_errorname = "SQLITE_BUSY"
     raise OperationalError(*error.args) from error
 
 
-def test_what_cannot_be_written_waits_for_a_minute(shared_db, alice, server, monkeypatch, caplog):
+def test_failed_write_is_retried_a_minute_later(shared_db, alice, server, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "django_mcp")
-    found = begun(monkeypatch)
-    token, secret = made(alice)
+    found = collect_background_jobs(monkeypatch)
+    token, secret = make_token(alice)
     VERIFIER.lookup(secret, server)
-    with connection.execute_wrapper(locked):
+    with connection.execute_wrapper(raise_locked):
         tokens.uses.write()
     assert "could not be stored" in caplog.text and last_used(token) is None
     VERIFIER.lookup(secret, server)
@@ -341,18 +344,18 @@ def test_what_cannot_be_written_waits_for_a_minute(shared_db, alice, server, mon
     assert last_used(token) is not None
 
 
-async def test_it_is_written_by_itself(shared_db, server):
+async def test_use_is_written_in_the_background(shared_db, server):
     user = await threads.tools.run(get_user_model().objects.create_user, "carol")
-    token, secret = await threads.tools.run(made, user)
+    token, secret = await threads.tools.run(make_token, user)
     assert await VERIFIER.verify(secret, server)
     await threads.background.run(lambda: None)  # after what was begun before
     assert await threads.tools.run(last_used, token) is not None
 
 
-async def test_a_database_that_is_being_written_to_keeps_nobody_out(shared_db, server):
-    """SQLite has one writer: while a tool is it, whoever comes in does not wait for it."""
+async def test_locked_database_does_not_delay_verification(shared_db, server):
+    """SQLite has one writer: a token is verified while a tool holds the lock."""
     user = await threads.tools.run(get_user_model().objects.create_user, "carol")
-    token, secret = await threads.tools.run(made, user)
+    token, secret = await threads.tools.run(make_token, user)
     release, holds = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -387,11 +390,11 @@ def _closing(function: Any) -> Any:
     return run
 
 
-# Ending, and what they may be made with.
+# Revocation and scopes.
 
 
-def test_to_revoke_is_to_end_once(alice, bob):
-    first, second = made(alice)[0], made(bob)[0]
+def test_revoking_again_keeps_the_first_time(alice, bob):
+    first, second = make_token(alice)[0], make_token(bob)[0]
     mine = Token.objects.filter(user=alice)
     assert revoke(mine) == 1
     moment = Token.objects.get(pk=first.pk).revoked
@@ -401,16 +404,16 @@ def test_to_revoke_is_to_end_once(alice, bob):
 
 
 @pytest.mark.parametrize("scope", ["read", "billing:write", "https://x/y", "a.b-c_d!", "~"])
-def test_what_a_scope_may_be(scope):
+def test_valid_scopes(scope):
     check_scopes([scope])
 
 
 @pytest.mark.parametrize("scope", ["", "a b", 'a"b', "a\\b", "é", "a\n", "a\0", "\x7f"])
-def test_what_no_scope_is(scope):
+def test_invalid_scopes(scope):
     with pytest.raises(ValidationError, match="is not a valid scope"):
         check_scopes(["read", scope])
 
 
-def test_secrets_come_from_where_secrets_come_from(alice, monkeypatch):
+def test_secrets_are_made_by_the_secrets_module(alice, monkeypatch):
     monkeypatch.setattr(secrets, "token_urlsafe", lambda size: "a" * 43 if size == 32 else "")
-    assert made(alice)[1] == "mcp_" + "a" * 43
+    assert make_token(alice)[1] == "mcp_" + "a" * 43

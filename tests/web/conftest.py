@@ -1,4 +1,4 @@
-"""What the tests of the page share: browsers that have no window."""
+"""Fixtures of the server page: simulated browsers, and a parser of pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EMPTY = {"meta", "link", "img", "br", "input"}
 
 
 class Seen(HTMLParser):
-    """A page as its reader has it; raises where tags do not fit."""
+    """A parsed page. Raises if tags are not nested correctly."""
 
     def __init__(self, talk: Talk) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Seen(HTMLParser):
 
     @property
     def text(self) -> str:
-        """What is read, without white space of the source."""
+        """The visible text, without the white space of the source."""
         return " ".join("".join(self.words).split())
 
     def all(self, attribute: str) -> list[str]:
@@ -67,7 +67,7 @@ class Seen(HTMLParser):
 
 
 class Browser:
-    """Visits servers, as ``user`` where one signed in."""
+    """A browser that visits servers, signed in as ``user`` or anonymous."""
 
     def __init__(self, site: Site, user: Any = None) -> None:
         self.site, self.cookie = site, None
@@ -89,7 +89,7 @@ class Browser:
 
 @pytest.fixture
 def browse() -> Iterator[Callable[..., Browser]]:
-    """Makes browsers of a site that is mounted as it is declared and set when it is called."""
+    """Return a function that makes browsers of a site with the present settings."""
     with ExitStack() as stack:
 
         def made(user: Any = None) -> Browser:
@@ -100,4 +100,4 @@ def browse() -> Iterator[Callable[..., Browser]]:
 
 
 class Page(Site):
-    """A site whose answers may be Django's, which writes the names of headers in capitals."""
+    """A site whose responses may be Django's, with header names in capitals."""

@@ -1,4 +1,4 @@
-"""The table of clients: what is shown can be pasted, and a token is where it may be."""
+"""Configuration snippets, links and files of MCP clients."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="other rules of quoti
 every = pytest.mark.parametrize("one", CLIENTS, ids=lambda one: one.key)
 
 
-def entry(snippet, one):
-    """The entry of the server in what a client's file would hold."""
+def config_entry(snippet, one):
+    """Return the server's entry in the configuration of a client."""
     load = tomllib.loads if snippet.language == "toml" else json.loads
     assert one.file is not None
     return load(snippet.text)[one.file.root]["shop"]
 
 
-def test_the_token_of_these_tests_looks_like_one():
+def test_token_of_these_tests_has_the_right_format():
     assert SECRET.fullmatch(TOKEN)
 
 
-def test_a_client_goes_by_its_key():
+def test_client_is_found_by_its_key():
     assert [client(one.key) for one in CLIENTS] == list(CLIENTS)
     assert len({one.key for one in CLIENTS}) == len(CLIENTS)
     with pytest.raises(LookupError, match="'emacs'. Known clients: claude-code, claude-desktop"):
@@ -42,13 +42,13 @@ def test_a_client_goes_by_its_key():
 
 
 @every
-def test_its_facts_have_a_source(one):
+def test_every_client_has_a_source(one):
     source = urlsplit(one.source)
     assert source.scheme == "https" and source.hostname and one.where and one.name
 
 
 @every
-def test_a_snippet_holds_the_address_and_the_token(one):
+def test_snippet_contains_the_url_and_the_token(one):
     told = one.snippet("shop", url=URL, token=TOKEN)
     assert URL in told.text
     assert (TOKEN in told.text) == (one.key != "chatgpt")
@@ -56,7 +56,7 @@ def test_a_snippet_holds_the_address_and_the_token(one):
 
 
 @every
-def test_without_a_token_there_is_a_place_for_one(one):
+def test_snippet_without_a_token_has_a_placeholder(one):
     told = one.snippet("shop", url=URL)
     if one.key == "chatgpt":
         assert "cannot\nsend a personal access token" in told.text
@@ -65,7 +65,7 @@ def test_without_a_token_there_is_a_place_for_one(one):
 
 
 @every
-def test_an_empty_token_is_none_at_all(one):
+def test_snippet_for_an_empty_token_has_no_header(one):
     told = one.snippet("shop", url=URL, token="")
     assert URL in told.text
     assert PLACEHOLDER not in told.text and "eader" not in told.text
@@ -89,33 +89,33 @@ def test_an_empty_token_is_none_at_all(one):
         ),
     ],
 )
-def test_each_is_told_in_its_own_words(key, expected):
+def test_snippet_has_the_format_of_the_client(key, expected):
     one = client(key)
-    assert entry(one.snippet("shop", url=URL, token=TOKEN), one) == expected
+    assert config_entry(one.snippet("shop", url=URL, token=TOKEN), one) == expected
 
 
 @pytest.mark.parametrize("one", FILES, ids=lambda one: one.key)
-def test_a_file_without_a_token_has_no_header(one):
+def test_file_entry_without_a_token_has_no_header(one):
     assert "eader" not in json.dumps(one.file.http(URL, None))
     assert URL in json.dumps(one.file.http(URL, None))
 
 
 @posix
 @pytest.mark.parametrize("key", ["claude-code", "inspector"])
-def test_a_line_of_a_shell_hands_on_the_token_whole(key):
+def test_shell_command_passes_the_whole_token(key):
     told = client(key).snippet("shop", url=URL, token=TOKEN)
     words = shlex.split(told.text)
     assert told.language == "sh" and words[-2:] == ["--header", f"Authorization: {BEARER}"]
-    assert URL in words and "'" not in told.text  # which not every shell takes away
+    assert URL in words and "'" not in told.text  # not every shell removes them
 
 
-def test_claude_code_is_told_the_name_first():
+def test_claude_code_command_has_the_name_first():
     words = shlex.split(client("claude-code").snippet("shop", url=URL, token=TOKEN).text)
     assert words[:7] == ["claude", "mcp", "add", "--transport", "http", "shop", URL]
 
 
 @pytest.mark.parametrize("one", FILES, ids=lambda one: one.key)
-def test_over_stdio_a_file_holds_the_command(one):
+def test_stdio_file_entry_contains_the_command(one):
     text = one.file.text("shop", one.file.stdio(COMMAND))
     load = tomllib.loads if one.file.language == "toml" else json.loads
     found = load(text)[one.file.root]["shop"]
@@ -124,14 +124,14 @@ def test_over_stdio_a_file_holds_the_command(one):
 
 @posix
 @every
-def test_over_stdio_every_client_that_starts_programs_is_told(one):
+def test_stdio_snippet_exists_for_clients_that_start_programs(one):
     told = one.stdio_snippet("shop", COMMAND)
     if one.key == "chatgpt":
         assert told is None
     elif told.language == "sh":
         assert shlex.split(told.text)[-len(COMMAND) :] == COMMAND
     else:
-        found = entry(told, one)
+        found = config_entry(told, one)
         assert [found["command"], *found["args"]] == COMMAND
 
 
@@ -139,14 +139,14 @@ def test_over_stdio_every_client_that_starts_programs_is_told(one):
 
 
 @every
-def test_no_link_holds_a_token(one):
+def test_deep_links_contain_no_token(one):
     for asks in (False, True):
         link = one.deep_link("shop", URL, asks_token=asks)
         assert (link is None) == (one.key not in ("cursor", "vscode"))
         assert link is None or "mcp_" not in unquote(link)
 
 
-def cursor(asks):
+def cursor_link_config(asks):
     link = urlsplit(client("cursor").deep_link("shop", URL, asks_token=asks))
     assert (link.scheme, link.netloc, link.path) == (
         "cursor", "anysphere.cursor-deeplink", "/mcp/install",
@@ -156,34 +156,37 @@ def cursor(asks):
     return json.loads(base64.b64decode(asked["config"][0], validate=True))
 
 
-def test_the_link_of_cursor_is_its_entry():
-    assert cursor(False) == {"url": URL}
-    assert cursor(True) == {"url": URL, "headers": {"Authorization": f"Bearer {PLACEHOLDER}"}}
+def test_cursor_link_contains_its_config():
+    assert cursor_link_config(False) == {"url": URL}
+    assert cursor_link_config(True) == {
+        "url": URL,
+        "headers": {"Authorization": f"Bearer {PLACEHOLDER}"},
+    }
 
 
-def vscode(asks):
+def vscode_link_config(asks):
     scheme, _, rest = client("vscode").deep_link("shop", URL, asks_token=asks).partition(":")
     path, _, query = rest.partition("?")
     assert (scheme, path) == ("vscode", "mcp/install")
     return json.loads(unquote(query))
 
 
-def test_the_link_of_vs_code_lets_it_ask_for_the_token():
+def test_vscode_link_prompts_for_the_token():
     plain = {"name": "shop", "type": "http", "url": URL}
-    assert vscode(False) == plain
-    asked = vscode(True)
+    assert vscode_link_config(False) == plain
+    asked = vscode_link_config(True)
     (secret,) = asked.pop("inputs")
     assert secret["password"] is True and secret["type"] == "promptString"
     reference = "${input:" + secret["id"] + "}"
     assert asked == plain | {"headers": {"Authorization": f"Bearer {reference}"}}
 
 
-# What is refused.
+# Invalid names and tokens.
 
 
 @every
 @pytest.mark.parametrize("name", ["", "a b", "a;rm", "a\n", "a.b", "x" * 65, "é", "--scope"])
-def test_a_name_that_some_client_does_not_take_is_refused(one, name):
+def test_invalid_server_name_raises(one, name):
     for call in (
         lambda: one.snippet(name, url=URL),
         lambda: one.stdio_snippet(name, COMMAND),
@@ -195,7 +198,7 @@ def test_a_name_that_some_client_does_not_take_is_refused(one, name):
 
 @every
 @pytest.mark.parametrize("token", ["a b", 'a"b', "a\nb", "$(x)", "`x`", "a'b", "é", "a\r\nX: y"])
-def test_what_is_no_token_is_refused_and_not_repeated(one, token):
+def test_invalid_token_raises_without_repeating_it(one, token):
     with pytest.raises(ValueError, match="letters, digits") as refused:
         one.snippet("shop", url=URL, token=token)
     assert token not in str(refused.value)
@@ -206,11 +209,11 @@ def test_what_is_no_token_is_refused_and_not_repeated(one, token):
     "command",
     [COMMAND, ["a b", "$HOME", "it's", '"', "`x`", "\\", "é", "!x", "a;b"], ["%PATH%", "", "~"]],
 )
-def test_a_command_survives_the_shell(command):
+def test_quoted_command_survives_the_shell(command):
     assert shlex.split(shell(command)) == command
 
 
-def test_a_table_of_toml_survives_any_path():
+def test_toml_table_escapes_any_path():
     one = client("codex")
     command = ['C:\\my "env"\\python.exe', "é\x7f\x01😀", "a\nb"]
     assert tomllib.loads(one.stdio_snippet("shop", command).text) == {
@@ -241,20 +244,20 @@ def test_a_table_of_toml_survives_any_path():
         ("zed", "linux", ".config/zed/settings.json"),
     ],
 )
-def test_the_files_of_a_user(key, platform, path, monkeypatch):
+def test_paths_of_user_files(key, platform, path, monkeypatch):
     for name in ("XDG_CONFIG_HOME", "APPDATA", "CODEX_HOME"):
         monkeypatch.delenv(name, raising=False)
     assert client(key).file.path(platform=platform) == Path.home() / path
 
 
-def test_a_variable_may_say_where_they_are(monkeypatch, tmp_path):
+def test_environment_variables_change_the_paths(monkeypatch, tmp_path):
     monkeypatch.setenv("CODEX_HOME", str(tmp_path))
     assert client("codex").file.path() == tmp_path / "config.toml"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert client("vscode").file.path(platform="linux") == tmp_path / "Code/User/mcp.json"
 
 
-def test_the_files_of_a_project(tmp_path):
+def test_paths_of_project_files(tmp_path):
     found = {one.key: one.file.path(tmp_path) for one in FILES}
     assert found.pop("windsurf") is None and found.pop("claude-desktop") is None
     assert {key: path.relative_to(tmp_path).as_posix() for key, path in found.items()} == {

@@ -1,4 +1,4 @@
-"""What is declared, in words for people."""
+"""Entries of the server page: descriptions, arguments, fields, notes and icons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django_mcp.declarations.server import default_server
 from django_mcp.web.page import icon, paragraphs, sections
 
 
-def shown(server):
+def entries_of(server):
     catalog = server.ready()
     kinds = (catalog.tools, catalog.resources, catalog.templates, catalog.prompts)
     found = sections(Usable(*(list(kind.values()) for kind in kinds)))
@@ -26,11 +26,11 @@ def shown(server):
         ("In\n2026 it was", "In 2026 it was"), ("Any of:\n\u2022 a", "Any of:\n\u2022 a"),
     ],
 )  # fmt: skip
-def test_lines_go_on_where_they_were_wrapped(written, read):
+def test_wrapped_lines_are_joined_into_paragraphs(written, read):
     assert paragraphs(written) == read
 
 
-def test_what_a_tool_does_and_needs(server):
+def test_tool_entry_shows_its_hints_and_needs(server):
     for name, hints in {
         "look": {"read_only": True}, "write": {}, "wipe": {"destructive": True},
     }.items():  # fmt: skip
@@ -49,7 +49,7 @@ def test_what_a_tool_does_and_needs(server):
 
         def handle(self, request: mcp.Request) -> None: ...
 
-    found = shown(server)
+    found = entries_of(server)
     assert [found[f"tool-{name}"].effect for name in ("look", "write", "wipe", "talk")] == [
         "reads", "writes", "destroys", "reads",
     ]  # fmt: skip
@@ -60,7 +60,7 @@ def test_what_a_tool_does_and_needs(server):
     assert found["tool-look"].is_plain and found["tool-look"].summary == "Do it."
 
 
-def test_the_first_paragraph_is_the_summary(server):
+def test_first_paragraph_is_the_summary(server):
     @server.prompt
     def write(request: mcp.Request, tone: str = "kind") -> str:
         """Write
@@ -73,7 +73,7 @@ def test_the_first_paragraph_is_the_summary(server):
         """
         return ""
 
-    entry = shown(server)["prompt-write"]
+    entry = entries_of(server)["prompt-write"]
     assert (entry.summary, entry.more) == ("Write something.", "Gladly.")
     (line,) = entry.takes
     assert (line.name, line.type, line.description, line.default) == (
@@ -84,22 +84,22 @@ def test_the_first_paragraph_is_the_summary(server):
     )
 
 
-def test_a_row_shows_its_fields():
-    entry = shown(default_server)["model-resource-invoice"]
+def test_resource_entry_shows_its_fields():
+    entry = entries_of(default_server)["model-resource-invoice"]
     assert entry.address == "invoice://{number}" and entry.notes == ["application/json"]
     names = [line.name for line in entry.gives]
     assert {"number", "customer", "total"} <= set(names)
     assert not [name for name in names if name.startswith("_")]
 
 
-def test_a_tool_with_arguments_and_results():
-    entry = shown(default_server)["tool-refund"]
+def test_tool_entry_shows_arguments_and_results():
+    entry = entries_of(default_server)["tool-refund"]
     assert not entry.is_plain
     assert [line.name for line in entry.takes] == ["invoice", "reason", "amount"]
     assert [line.name for line in entry.gives] == ["number", "amount", "reason"]
 
 
-def test_kinds_of_which_there_is_nothing_are_left_out(server):
+def test_empty_sections_are_omitted(server):
     @server.resource("policy://terms", mime_type="text/plain")
     def terms(request: mcp.Request) -> str:
         return ""
@@ -111,7 +111,7 @@ def test_kinds_of_which_there_is_nothing_are_left_out(server):
     assert (entry.anchor, entry.notes, entry.is_plain) == ("resource-terms", ["text/plain"], True)
 
 
-def test_icons_have_themes():
+def test_icon_is_chosen_by_theme():
     dark, any_, light = (
         mcp.Icon(f"data:,{theme}", theme=theme) for theme in ("dark", None, "light")
     )

@@ -1,4 +1,4 @@
-"""The two addresses for those who watch a process: what they say, and what they cost."""
+"""The liveness and readiness endpoints: responses, queries and reasons for 503."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def site():
 
 
 @pytest.fixture
-def fresh(monkeypatch):
-    """Every request is answered by a look of its own."""
+def no_cache(monkeypatch):
+    """Every request makes its own checks."""
     monkeypatch.setattr(health, "CACHE_SECONDS", 0)
 
 
-def asked(site, which, method="GET", **more):
+def get_health(site, which, method="GET", **more):
     talk = site.open(method, f"/health/{which}", **more).wait()
     return talk.status, talk.body.decode().rstrip("\n")
 
 
 @contextmanager
-def counted():
-    """The queries of all databases, in the end."""
+def count_queries():
+    """Count the queries of all databases."""
     found: list[int] = []
     captured = [CaptureQueriesContext(connections[alias]) for alias in ALIASES]
     for one in captured:
@@ -54,76 +54,76 @@ def counted():
     found.append(sum(len(one) for one in captured))
 
 
-def test_a_process_that_serves_is_alive_and_ready(site):
-    assert asked(site, "live") == (200, "alive")
-    assert asked(site, "ready") == (200, "ready")
+def test_serving_process_is_alive_and_ready(site):
+    assert get_health(site, "live") == (200, "alive")
+    assert get_health(site, "ready") == (200, "ready")
 
 
-def test_nobody_is_asked_whether_it_is_alive(site):
-    with counted() as queries:
-        asked(site, "live")
+def test_liveness_makes_no_query(site):
+    with count_queries() as queries:
+        get_health(site, "live")
     assert queries == [0]
 
 
-def test_a_database_is_asked_one_question_a_second_however_often_it_is_asked(site, monkeypatch):
+def test_readiness_makes_one_query_per_database_and_interval(site, monkeypatch):
     monkeypatch.setattr(health, "CACHE_SECONDS", 0.2)
-    with counted() as queries:
+    with count_queries() as queries:
         talks = [site.open("GET", "/health/ready") for _ in range(50)]
         assert {talk.wait().status for talk in talks} == {200}
-    with counted() as no_more:
-        asked(site, "ready")
+    with count_queries() as no_more:
+        get_health(site, "ready")
     site.sleep(0.25)
-    with counted() as later:
-        asked(site, "ready")
+    with count_queries() as later:
+        get_health(site, "ready")
     assert (queries, later) == ([len(ALIASES)], [len(ALIASES)]) and no_more[0] <= len(ALIASES)
 
 
 @pytest.mark.parametrize("which", ["live", "ready"])
-def test_no_host_and_no_token_are_needed_and_nothing_may_keep_it(site, which):
+def test_endpoints_need_no_host_or_token_and_are_not_cached(site, which):
     talk = site.open("GET", f"/health/{which}", headers={"host": "10.0.0.7:8000"}).wait()
     assert talk.status == 200
     assert talk.headers["cache-control"] == "no-store"
-    assert asked(site, which, "HEAD") == (200, "")
-    assert asked(site, which, "POST", body=b"x") == (405, "GET or HEAD")
+    assert get_health(site, which, "HEAD") == (200, "")
+    assert get_health(site, which, "POST", body=b"x") == (405, "GET or HEAD")
 
 
-def test_nothing_is_there_unless_it_is_asked_for():
+def test_endpoints_are_served_only_if_configured():
     with Site() as site:
         assert site.open("GET", "/health/live").wait().status == ELSEWHERE
     with Site(mount(elsewhere, health="health")) as site:
         assert site.open("GET", "/health").wait().status == ELSEWHERE
 
 
-# What keeps clients away.
+# Reasons for 503.
 
 
 @pytest.mark.parametrize("alias", sorted(ALIASES))
-def test_a_migration_is_lacking(site, fresh, alias):
+def test_missing_migration_is_not_ready(site, no_cache, alias):
     applied = MigrationRecorder(connections[alias]).migration_qs.filter(app="django_mcp")
     row = applied.order_by("name").last()
     applied.filter(pk=row.pk).delete()
-    assert asked(site, "ready") == (503, "not ready: migrations")
-    assert asked(site, "live") == (200, "alive")
+    assert get_health(site, "ready") == (503, "not ready: migrations")
+    assert get_health(site, "live") == (200, "alive")
     row.save(using=alias, force_insert=True)
-    assert asked(site, "ready") == (200, "ready")
+    assert get_health(site, "ready") == (200, "ready")
 
 
-def test_a_database_that_fails(site, fresh, caplog):
+def test_failing_database_is_not_ready(site, no_cache, caplog):
     caplog.set_level("INFO", "django_mcp")
 
     def gone(*args):
         raise OperationalError("FATAL: no pg_hba.conf entry for host 10.0.0.7, user secret")
 
     with connection.execute_wrapper(gone):
-        assert asked(site, "ready") == (503, "not ready: database")
-        assert asked(site, "ready") == (503, "not ready: database")
-        assert asked(site, "live") == (200, "alive")
-    assert asked(site, "ready") == (200, "ready")
+        assert get_health(site, "ready") == (503, "not ready: database")
+        assert get_health(site, "ready") == (503, "not ready: database")
+        assert get_health(site, "live") == (200, "alive")
+    assert get_health(site, "ready") == (200, "ready")
     said = [one.getMessage() for one in caplog.records]
     assert said.count("Not ready: database") == 1 and said[-1] == "Ready"
 
 
-def test_a_database_that_hangs_holds_one_thread_and_nobody_for_long(site, fresh, monkeypatch):
+def test_hanging_database_blocks_one_thread_and_times_out(site, no_cache, monkeypatch):
     monkeypatch.setattr(health, "TIMEOUT_SECONDS", 0.1)
     released, entered = threading.Event(), []
 
@@ -152,20 +152,20 @@ def test_a_database_that_hangs_holds_one_thread_and_nobody_for_long(site, fresh,
     with connection.execute_wrapper(hanging):
         assert set(site.run(many())) == {(503, b"not ready: database\n")}
     assert len(entered) == 1
-    assert asked(site, "ready") == (200, "ready")
+    assert get_health(site, "ready") == (200, "ready")
 
 
-def test_a_process_that_ends(site):
+def test_shutting_down_process_is_not_ready(site):
     async def end():
         draining().ending = True
 
     site.run(end())
-    with counted() as queries:
-        assert asked(site, "ready") == (503, "not ready: ending")
-    assert queries == [0] and asked(site, "live") == (200, "alive")
+    with count_queries() as queries:
+        assert get_health(site, "ready") == (503, "not ready: ending")
+    assert queries == [0] and get_health(site, "live") == (200, "alive")
 
 
-def test_a_pool_full_of_what_is_stuck(site, monkeypatch):
+def test_stuck_thread_pool_is_not_ready(site, monkeypatch):
     monkeypatch.setattr(thread_pools, "STUCK_SECONDS", 0.0)
     released = threading.Event()
     pool = ThreadPool("stuck", 1)
@@ -173,25 +173,25 @@ def test_a_pool_full_of_what_is_stuck(site, monkeypatch):
     pool._submit(lambda: released.wait(20))
     try:
         site.until(lambda: pool.stuck())
-        assert asked(site, "ready") == (503, "not ready: threads")
+        assert get_health(site, "ready") == (503, "not ready: threads")
     finally:
         released.set()
         pool.shutdown()
 
 
-def test_a_process_that_may_be_taken_for_dead(site, monkeypatch):
+def test_late_heartbeat_is_not_ready(site, monkeypatch):
     monkeypatch.setattr(lease, "_id", "somebody")
     monkeypatch.setattr(lease, "_thread", threading.current_thread())
     monkeypatch.setattr(lease, "_beaten_at", -1e9)
-    assert asked(site, "ready") == (503, "not ready: heartbeat")
+    assert get_health(site, "ready") == (503, "not ready: heartbeat")
 
 
-def test_where_the_tables_are_made_without_migrations_none_is_lacking(site, fresh, settings):
+def test_disabled_migrations_are_ready(site, no_cache, settings):
     health._migration_names.cache_clear()
     settings.MIGRATION_MODULES = {"django_mcp": None}
     for alias in ALIASES:
         MigrationRecorder(connections[alias]).migration_qs.filter(app="django_mcp").delete()
     try:
-        assert asked(site, "ready") == (200, "ready")
+        assert get_health(site, "ready") == (200, "ready")
     finally:
         health._migration_names.cache_clear()

@@ -1,4 +1,4 @@
-"""The page at the endpoint: what it shows to whom, and what surrounds it."""
+"""The server page: contents by visitor, escaping, headers, login links and middleware."""
 
 from __future__ import annotations
 
@@ -30,32 +30,41 @@ from tests.settings import MIDDLEWARE, TEMPLATES
 from .conftest import Seen
 
 pytestmark = pytest.mark.usefixtures("shared_db")
-NASTY = "<script>alert(1)</script>\"'&lt;{{ 7 }}{% x %}--></title></style>"
+MALICIOUS_TEXT = "<script>alert(1)</script>\"'&lt;{{ 7 }}{% x %}--></title></style>"
 
 urlpatterns = [path("<path:anything>/", lambda request, anything: HttpResponse("everything"))]
 
 
 @pytest.fixture
-def nasty(server):
-    """A server of which everything that can be told is an attack."""
-    server.title = server.description = server.instructions = server.version = NASTY
-    server.website = "https://x.example/?" + NASTY
-    server.icons = [mcp.Icon("data:image/svg+xml," + NASTY)]
+def malicious_server(server):
+    """A server whose every text is an attack."""
+    server.title = server.description = server.instructions = server.version = MALICIOUS_TEXT
+    server.website = "https://x.example/?" + MALICIOUS_TEXT
+    server.icons = [mcp.Icon("data:image/svg+xml," + MALICIOUS_TEXT)]
     server.public_name, server.page = "a\"b<c>'d", mcp.PUBLIC
 
-    @server.tool(permission=mcp.PUBLIC, title=NASTY, description=NASTY)
-    def tool(request: mcp.Request, text: str = NASTY) -> None: ...
+    @server.tool(permission=mcp.PUBLIC, title=MALICIOUS_TEXT, description=MALICIOUS_TEXT)
+    def tool(request: mcp.Request, text: str = MALICIOUS_TEXT) -> None: ...
 
     @server.register
     class Written(mcp.Tool):
         permission = mcp.PUBLIC
-        description = NASTY
-        icons = [mcp.Icon("data:image/svg+xml," + NASTY)]
+        description = MALICIOUS_TEXT
+        icons = [mcp.Icon("data:image/svg+xml," + MALICIOUS_TEXT)]
         input_schema = {
             "type": "object",
-            "properties": {NASTY: {"type": "string", "description": NASTY, "default": NASTY}},
+            "properties": {
+                MALICIOUS_TEXT: {
+                    "type": "string",
+                    "description": MALICIOUS_TEXT,
+                    "default": MALICIOUS_TEXT,
+                }
+            },
         }
-        output_schema = {"type": "object", "properties": {NASTY: {"enum": [NASTY, "b"]}}}
+        output_schema = {
+            "type": "object",
+            "properties": {MALICIOUS_TEXT: {"enum": [MALICIOUS_TEXT, "b"]}},
+        }
 
         def handle(self, request: mcp.Request, **arguments: Any) -> dict[str, Any]:
             return {}
@@ -63,10 +72,10 @@ def nasty(server):
     return server
 
 
-# What is there.
+# Contents.
 
 
-def test_it_says_what_the_server_is(server, browse):
+def test_page_shows_the_title_description_version_and_icon(server, browse):
     server.title, server.description = "Books", "All of them.\nAnd\nmore.\n\nEach once."
     server.version, server.website = "3.1", "https://books.example"
     server.icons = [mcp.Icon("data:image/png;base64,AA==")]
@@ -83,11 +92,11 @@ def test_it_says_what_the_server_is(server, browse):
     assert "data:image/png;base64,AA==" in seen.all("src")
 
 
-def test_a_server_that_says_nothing_of_itself(server, browse):
+def test_title_falls_back_to_the_name_of_the_server(server, browse):
     assert "<h1>a test&#x27;s own</h1>" in browse().visit(server).html
 
 
-def test_it_tells_each_client_how_to_connect(browse, settings):
+def test_page_shows_how_to_connect_each_client(browse, settings):
     settings.DJANGO_MCP = {**settings.DJANGO_MCP, "URL": "https://shop.example/"}
     seen = browse().visit(headers={"host": "testserver"})  # "django": settings have no module now
     assert "https://shop.example/mcp" in seen.text and "testserver" not in seen.html
@@ -97,7 +106,7 @@ def test_it_tells_each_client_how_to_connect(browse, settings):
         assert " ".join(snippet.text.split()) in seen.text
 
 
-def test_links_that_open_a_client_hold_no_token(browse, alice):
+def test_deep_links_contain_no_token(browse, alice):
     Token.make(alice, "tests")
     seen = browse(alice).visit()
     cursor, vscode = (link for link in seen.links if not link.startswith(("/", "#", "https:")))
@@ -107,7 +116,7 @@ def test_links_that_open_a_client_hold_no_token(browse, alice):
     assert asked["url"] == "https://shop.example/mcp" and asked["inputs"][0]["password"] is True
 
 
-def test_a_tool_is_told_in_words(browse, alice):
+def test_tools_are_described_with_hints_and_arguments(browse, alice):
     text = browse(alice).visit().text
     assert "refund may delete or overwrite Refund a paid invoice, wholly or in part." in text
     assert "amount optional number above 0" in text
@@ -115,7 +124,7 @@ def test_a_tool_is_told_in_words(browse, alice):
     assert "search_invoice Search invoices only reads" in text
 
 
-def test_many_tools_have_each_a_place(server, browse):
+def test_many_tools_have_unique_anchors(server, browse):
     for number in range(200):
 
         def tool(request: mcp.Request, text: str) -> dict[str, int]:
@@ -131,10 +140,10 @@ def test_many_tools_have_each_a_place(server, browse):
     assert len(seen.html) < 400_000
 
 
-# Who sees what.
+# Contents by visitor.
 
 
-def test_nobody_sees_what_is_public_alone(browse, alice):
+def test_anonymous_visitor_sees_only_public_declarations(browse, alice):
     seen = browse().visit()
     catalog = default_server._catalog
     for thing in (*catalog.tools.values(), *catalog.prompts.values()):
@@ -144,7 +153,7 @@ def test_nobody_sees_what_is_public_alone(browse, alice):
     assert "alice" not in seen.html
 
 
-def test_everybody_sees_what_they_may_use(browse, alice, bob):
+def test_user_sees_what_they_may_use(browse, alice, bob):
     hers, his = browse(alice).visit(), browse(bob).visit()
     assert "Signed in as alice" in hers.text and "Signed in as bob" in his.text
     assert hers.entry("tool-refund") and not his.entry("tool-refund")
@@ -152,20 +161,20 @@ def test_everybody_sees_what_they_may_use(browse, alice, bob):
     assert hers.entry("model-resource-invoice") and his.entry("model-resource-invoice")
 
 
-def test_who_may_not_sign_in_any_more_is_nobody(browse, alice):
+def test_inactive_user_is_anonymous(browse, alice):
     browser = browse(alice)
     User.objects.filter(pk=alice.pk).update(is_active=False)
     seen = browser.visit()
     assert not seen.entry("tool-refund") and "alice" not in seen.html
 
 
-def test_a_token_is_not_looked_at(browse, alice):
+def test_authorization_header_is_ignored(browse, alice):
     secret = Token.make(alice, "tests")[1]
     seen = browse().visit(headers={"authorization": f"Bearer {secret}"})
     assert not seen.entry("tool-refund") and "alice" not in seen.html
 
 
-def test_there_is_no_token_on_it(browse, alice):
+def test_page_contains_no_tokens(browse, alice):
     token, secret = Token.make(alice, "tests")
     alice.is_staff = alice.is_superuser = True
     alice.save()
@@ -174,7 +183,7 @@ def test_there_is_no_token_on_it(browse, alice):
     assert "sessionid" not in seen.html and "csrf" not in seen.html
 
 
-def test_what_models_are_told_is_for_who_may_connect(server, browse, alice):
+def test_instructions_are_shown_to_users_who_may_use_something(server, browse, alice):
     server.instructions = "Speak softly."
 
     @server.tool
@@ -184,7 +193,7 @@ def test_what_models_are_told_is_for_who_may_connect(server, browse, alice):
     assert "Speak softly." in browse(alice).visit(server).text
 
 
-def test_the_projects_code_runs_inside_its_surroundings(browse, alice, settings):
+def test_permission_checks_run_inside_around(browse, alice, settings):
     settings.DJANGO_MCP = {**settings.DJANGO_MCP, "AROUND": ["tests.calls.around.recorded"]}
     around.seen.clear()
     browse(alice).visit()
@@ -192,15 +201,15 @@ def test_the_projects_code_runs_inside_its_surroundings(browse, alice, settings)
     assert not any(passed.is_open or passed.error for passed in around.seen)
 
 
-# Where there is nothing.
+# Empty pages.
 
 
-def test_nothing_is_declared(server, browse):
+def test_server_without_declarations(server, browse):
     seen = browse().visit(server)
     assert "Nothing is declared yet" in seen.text and "mcp.py" in seen.text
 
 
-def test_nothing_is_public(server, browse, alice):
+def test_server_without_declarations_for_the_visitor(server, browse, alice):
     @server.tool(permission="shop.nobody_may")
     def secret_tool(request: mcp.Request) -> None: ...
 
@@ -214,7 +223,7 @@ def test_nothing_is_public(server, browse, alice):
     ("debug", "url", "is_told"),
     [(True, {}, True), (False, {}, False), (True, {"URL": "https://shop.example"}, False)],
 )
-def test_a_newcomer_is_told_which_setting_is_missing(browse, settings, debug, url, is_told):
+def test_missing_url_setting_is_explained_with_debug(browse, settings, debug, url, is_told):
     settings.DEBUG, settings.DJANGO_MCP = (
         debug,
         {"DATABASE": settings.DJANGO_MCP["DATABASE"], **url},
@@ -224,23 +233,23 @@ def test_a_newcomer_is_told_which_setting_is_missing(browse, settings, debug, ur
     assert is_told or "127.0.0.1" not in seen.html
 
 
-def test_where_http_sse_is_if_it_is_on(server, browse):
+def test_sse_url_is_shown_if_enabled(server, browse):
     assert "HTTP+SSE" not in browse().visit(server).text
     server.sse = True
     assert "/mcp/a%20test's%20own/sse" in browse().visit(server).text
 
 
-# Whom it is for.
+# Permission of the page.
 
 
-def test_a_server_may_have_no_page(server, browse):
+def test_page_can_be_disabled(server, browse):
     server.page = None
     talk = browse().ask(f"/{server.path}")
     assert talk.status == 401 and talk.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize("page", [mcp.AUTHENTICATED, "shop.change_invoice", lambda request: True])
-def test_a_page_for_some(server, browse, alice, page, settings):
+def test_page_with_a_permission_redirects_to_the_login(server, browse, alice, page, settings):
     server.page = page
     settings.ROOT_URLCONF = "tests.admin.urls"
     talk = browse().ask(f"/{server.path}")
@@ -249,24 +258,24 @@ def test_a_page_for_some(server, browse, alice, page, settings):
     assert browse(alice).visit(server)
 
 
-def test_others_are_refused(server, browse, bob):
+def test_user_without_the_permission_gets_403(server, browse, bob):
     server.page = "shop.change_invoice"
     assert browse(bob).ask(f"/{server.path}").status == 403
-    assert browse().ask(f"/{server.path}").status == 403  # there is nowhere to sign in
+    assert browse().ask(f"/{server.path}").status == 403  # there is no login page
 
 
 # Attacks.
 
 
-def test_nothing_that_is_declared_is_markup(nasty, browse, alice):
-    for seen in (browse().visit(nasty), browse(alice).visit(nasty)):
+def test_declared_texts_are_escaped(malicious_server, browse, alice):
+    for seen in (browse().visit(malicious_server), browse(alice).visit(malicious_server)):
         assert {"script", "x"}.isdisjoint(tag for tag, _ in seen.tags)
         assert sum(tag == "title" for tag, _ in seen.tags) == 1
         assert sum(tag == "style" for tag, _ in seen.tags) == 1
         assert "<script>alert(1)</script>" in seen.text and "{{ 7 }}" in seen.text
 
 
-def test_nobodys_name_is_markup(server, browse, db):
+def test_username_is_escaped(server, browse, db):
     user = User.objects.create_user("<b>'\"&")
     seen = browse(user).visit(server)
     assert "Signed in as <b>'\"&" in seen.text
@@ -282,13 +291,13 @@ def test_nobodys_name_is_markup(server, browse, db):
     ],
     ids=["none", "without escaping", "without those of apps"],
 )
-def test_it_is_the_same_whatever_is_done_to_templates(nasty, browse, templates):
-    usual = browse().visit(nasty).html
+def test_template_settings_do_not_change_the_page(malicious_server, browse, templates):
+    usual = browse().visit(malicious_server).html
     with override_settings(TEMPLATES=templates):
-        assert browse().visit(nasty).html == usual
+        assert browse().visit(malicious_server).html == usual
 
 
-def test_a_project_may_put_a_template_over_it(browse, tmp_path, settings):
+def test_project_can_override_the_stylesheet(browse, tmp_path, settings):
     folder = tmp_path / "django_mcp"
     folder.mkdir()
     (folder / "page.css").write_text("body { color: teal }")
@@ -302,7 +311,7 @@ def digest(style):
     return b64encode(hashlib.sha256(style.encode()).digest()).decode()
 
 
-def test_its_headers(browse):
+def test_security_headers(browse):
     seen = browse().visit()
     headers = seen.talk.headers
     style = re.search("<style>(.*)</style>", seen.html, re.S)[1]
@@ -322,7 +331,9 @@ def test_its_headers(browse):
 def test_signed_in_visitor_can_sign_out(browse, alice, settings):
     settings.ROOT_URLCONF = "tests.admin.urls"
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django.middleware.csrf.CsrfViewMiddleware"]
-    assert "Sign out" not in browse(alice).visit().text  # the admin's view is for its own users
+    assert (
+        "Sign out" not in browse(alice).visit().text
+    )  # the logout view of the admin is only for staff
     alice.is_staff = True
     alice.save()
     browser = browse(alice)
@@ -339,7 +350,7 @@ def test_signed_in_visitor_can_sign_out(browse, alice, settings):
     assert "Signed in" not in browser.visit().text
 
 
-def test_nothing_is_run_or_fetched(browse, alice):
+def test_page_runs_and_fetches_nothing(browse, alice):
     seen = browse(alice).visit()
     assert {"script", "iframe", "object", "form", "base"}.isdisjoint(tag for tag, _ in seen.tags)
     assert not [name for _, found in seen.tags for name in found if name.startswith("on")]
@@ -347,7 +358,7 @@ def test_nothing_is_run_or_fetched(browse, alice):
     assert not [src for src in seen.all("src") if not src.startswith("data:")]
 
 
-# The way through Django.
+# Login, URLs and middleware.
 
 
 @pytest.mark.parametrize(
@@ -362,7 +373,7 @@ def test_nothing_is_run_or_fetched(browse, alice):
         ("tests.urls", "https://sso.example/in", "https://sso.example/in?next=/mcp"),
     ],
 )
-def test_where_to_sign_in(browse, settings, urls, login, expected):
+def test_login_link(browse, settings, urls, login, expected):
     settings.ROOT_URLCONF = urls
     if login:
         settings.LOGIN_URL = login
@@ -372,7 +383,7 @@ def test_where_to_sign_in(browse, settings, urls, login, expected):
     assert "evil.example" not in seen.html
 
 
-def test_who_is_signed_in_is_led_to_what_is_connected(browse, settings, alice):
+def test_signed_in_visitor_gets_a_link_to_connected_apps(browse, settings, alice):
     words, way = "Connected apps", "/oauth/connections"
     settings.ROOT_URLCONF = "tests.web.urls"
     assert words not in browse(alice).visit().text  # a project without the page
@@ -382,7 +393,7 @@ def test_who_is_signed_in_is_led_to_what_is_connected(browse, settings, alice):
     assert words not in browse().visit().text
 
 
-def test_who_works_in_the_admin_is_led_there(browse, settings, alice):
+def test_staff_get_links_to_the_admin(browse, settings, alice):
     settings.ROOT_URLCONF = "tests.admin.urls"
     make, command = "/admin/django_mcp/token/add/", "mcp_token create --user alice"
     seen = browse(alice).visit()
@@ -399,7 +410,7 @@ def test_who_works_in_the_admin_is_led_there(browse, settings, alice):
 @pytest.mark.parametrize(
     ("path", "root"), [("/app/mcp", "/app"), ("/app/mcp/", "/app"), ("/mcp", "/app")]
 )
-def test_below_a_prefix(browse, settings, path, root):
+def test_urls_below_a_root_path(browse, settings, path, root):
     settings.ROOT_URLCONF = "tests.web.urls"
     seen = browse().visit(path=path, root_path=root)
     assert "https://shop.example/app/mcp" in seen.text
@@ -407,19 +418,19 @@ def test_below_a_prefix(browse, settings, path, root):
     assert login.removesuffix("/") == "/accounts/login/?next=/app/mcp"
 
 
-def test_strangers_are_not_told_how_the_site_is_run(browse, settings, alice):
+def test_commands_are_not_shown_to_anonymous_visitors(browse, settings, alice):
     assert "manage.py" not in browse().visit().html
     assert "manage.py" in browse(alice).visit().html
     settings.DEBUG = True
     assert "mcp_token create --user NAME" in browse().visit().text
 
 
-def test_below_a_prefix_that_a_setting_names(browse, settings):
+def test_urls_below_force_script_name(browse, settings):
     settings.FORCE_SCRIPT_NAME = "/app"
     assert "https://shop.example/app/mcp" in browse().visit(path="/app/mcp").text
 
 
-def test_addresses_with_odd_letters(browse, server):
+def test_urls_with_non_ascii_characters_are_percent_encoded(browse, server):
     server.path = "büro/mcp two"
     assert "https://shop.example/b%C3%BCro/mcp%20two" in browse().visit(server).text
 
@@ -428,41 +439,41 @@ def requires(name):
     return [*MIDDLEWARE, name]
 
 
-def test_a_site_that_requires_everybody_to_sign_in(browse, settings, alice):
+def test_login_required_middleware(browse, settings, alice):
     settings.MIDDLEWARE = requires("django.contrib.auth.middleware.LoginRequiredMiddleware")
     talk = browse().ask()
     assert (talk.status, talk.headers["location"]) == (302, "/accounts/login/?next=/mcp")
     assert browse(alice).visit()
 
 
-def test_a_site_without_sessions(browse, settings):
+def test_project_without_session_middleware(browse, settings):
     settings.MIDDLEWARE = []
     seen = browse().visit()
     assert "Signed in" not in seen.text and not seen.entry("tool-refund")
 
 
-def test_a_site_that_has_a_page_for_everything(browse, settings):
+def test_project_with_a_catch_all_view(browse, settings):
     settings.MIDDLEWARE = ["django.middleware.common.CommonMiddleware", *MIDDLEWARE]
     settings.ROOT_URLCONF = __name__
     for address in ("/mcp", "/mcp/"):
         assert "The shop" in browse().visit(path=address).text
 
 
-def test_a_site_that_speaks_the_visitors_language(browse, settings, server):
+def test_translated_title(browse, settings, server):
     settings.MIDDLEWARE = requires("django.middleware.locale.LocaleMiddleware")
     server.title = gettext_lazy("Monday")
     seen = browse().visit(server, headers={"accept-language": "de"})
     assert "<h1>Montag</h1>" in seen.html
-    assert '<html lang="en">' in seen.html  # as its own words are
+    assert '<html lang="en">' in seen.html  # the language of the page's own texts
 
 
-def test_middleware_that_says_what_may_be_loaded(browse, settings):
+def test_middleware_does_not_replace_the_content_security_policy(browse, settings):
     settings.MIDDLEWARE = requires("tests.web.test_page.policy")
     assert browse().visit().talk.headers["content-security-policy"].startswith("default-src 'none'")
 
 
 def policy(get_response):
-    """As Django's own and django-csp do: what a view has said counts."""
+    """A middleware that sets a policy unless the view has set one, as Django's does."""
 
     def middleware(request):
         response = get_response(request)
@@ -472,7 +483,7 @@ def policy(get_response):
     return middleware
 
 
-def test_a_site_that_keeps_its_pages(browse, settings, alice, bob):
+def test_cache_middleware_does_not_share_the_page(browse, settings, alice, bob):
     """The page is nobody's but the visitor's, and of the moment."""
     cache = "django.middleware.cache.{}CacheMiddleware"
     settings.MIDDLEWARE = [cache.format("Update"), *MIDDLEWARE, cache.format("FetchFrom")]
@@ -482,14 +493,14 @@ def test_a_site_that_keeps_its_pages(browse, settings, alice, bob):
 
 
 @pytest.mark.skipif(django.VERSION < (6, 0), reason="Django 6.0 has such a middleware")
-def test_djangos_own_policy_leaves_ours(browse, settings):
+def test_csp_middleware_of_django_keeps_our_policy(browse, settings):
     settings.MIDDLEWARE = requires("django.middleware.csp.ContentSecurityPolicyMiddleware")
     settings.SECURE_CSP = {"default-src": ["https://x.example"]}
     found = browse().visit().talk.headers["content-security-policy"]
     assert found.startswith("default-src 'none'") and "x.example" not in found
 
 
-def test_a_site_that_is_broken(browse, settings, caplog):
+def test_broken_middleware_is_a_logged_500(browse, settings, caplog):
     settings.MIDDLEWARE = requires("tests.no.such.middleware")
     with Site(mount(elsewhere), strict=False) as site:
         talk = site.send("GET", "/mcp", headers={"accept": "text/html"})
@@ -497,7 +508,7 @@ def test_a_site_that_is_broken(browse, settings, caplog):
     assert "tests.no" in caplog.text and b"tests.no" not in talk.body
 
 
-def test_requests_in_transactions(browse, settings, alice):
+def test_page_works_with_atomic_requests(browse, settings, alice):
     connections["default"].settings_dict["ATOMIC_REQUESTS"] = True
     try:
         assert browse(alice).visit().entry("tool-refund")
@@ -505,21 +516,21 @@ def test_requests_in_transactions(browse, settings, alice):
         connections["default"].settings_dict["ATOMIC_REQUESTS"] = False
 
 
-def test_a_visitor_who_looks_at_the_headers_alone(browse, alice):
+def test_head_request_has_the_same_headers(browse, alice):
     browser = browse(alice)
     whole, head = browser.ask(), browser.ask(method="HEAD")
     assert head.status == 200 and head.body == b""
     assert head.headers == whole.headers | {"expires": head.headers["expires"]}
 
 
-def test_it_does_not_wait_for_who_left(browse, caplog):
+def test_disconnected_visitor_logs_nothing(browse, caplog):
     talk = browse().site.open("GET", "/mcp", headers={"accept": "text/html"})
     talk.leave()
     talk.until(lambda: talk.over)
     assert not caplog.records
 
 
-def test_visitors_write_nothing(browse, alice):
+def test_visit_writes_nothing(browse, alice):
     browser = browse(alice)
     before = list(User.objects.values())
     for _ in range(2):
@@ -527,7 +538,7 @@ def test_visitors_write_nothing(browse, alice):
     assert list(User.objects.values()) == before
 
 
-def test_seen_is_strict():
+def test_page_parser_rejects_misnested_tags():
     class Talked:
         body = b"<p><b>x</p></b>"
 

@@ -1,4 +1,4 @@
-"""Who is looking, and where they may go."""
+"""The visitor of the server page: user, login URL and token command."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def request_(rf: RequestFactory):
     return rf.get("/mcp")
 
 
-def test_a_lazy_user_is_loaded_however_deep(request_):
+def test_nested_lazy_user_is_unwrapped(request_):
     user = User(username="alice", is_active=True)
     request_.user = SimpleLazyObject(lambda: SimpleLazyObject(lambda: user))
     assert page.principal(request_).user is user
 
 
 @pytest.mark.parametrize("user", [AnonymousUser(), User(is_active=False)])
-def test_nobody(request_, user):
+def test_missing_or_inactive_user_is_anonymous(request_, user):
     assert not page.principal(request_).is_authenticated
     request_.user = user
     assert isinstance(page.principal(request_).user, AnonymousUser)
@@ -36,13 +36,13 @@ def test_nobody(request_, user):
         ("/m\xe9", "/m%25C3%25A9"),
     ],
 )  # fmt: skip
-def test_the_way_back_is_a_path_of_this_site(request_, settings, path, next_):
+def test_next_parameter_is_a_path_of_this_site(request_, settings, path, next_):
     settings.LOGIN_URL = "/in/"
     request_.path_info = path
     assert page.login_url(request_) == f"/in/?next={next_}"
 
 
-def test_a_login_page_below_a_prefix(request_, settings):
+def test_login_url_below_a_script_prefix(request_, settings):
     settings.ROOT_URLCONF, settings.LOGIN_URL = "tests.web.urls", "sign_in"
     set_script_prefix("/app")
     try:
@@ -51,7 +51,7 @@ def test_a_login_page_below_a_prefix(request_, settings):
         clear_script_prefix()
 
 
-def test_a_command_holds_any_name():
+def test_token_command_quotes_the_username():
     user = User(username="o'neil; ls")
     assert " ".join(page.token_command(user)).split("--user ")[1] == (
         "'o'\"'\"'neil; ls' --name laptop"

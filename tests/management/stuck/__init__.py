@@ -1,1 +1,1 @@
-"""A project whose tools hold on to what they have, each in a way of its own."""
+"""A project with tools that do not return, each for another reason."""

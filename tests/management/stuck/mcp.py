@@ -1,7 +1,6 @@
-"""
-What the stuck project exposes: tools that do not come back, and some that do.
+"""Tools that do not return, and some that do.
 
-Each says on stderr that it has come to where it stays.
+Each writes to stderr that it is stuck.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ def say(word):
 
 
 async def deaf():
-    """Hear of no cancel."""
+    """Ignore cancellation."""
     while True:
         try:
             await asyncio.sleep(LONG)
@@ -68,7 +67,7 @@ async def swallow(request: mcp.Request) -> str:
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 async def block(request: mcp.Request) -> str:
-    """Keep the loop itself from everything."""
+    """Block the event loop."""
     say("STUCK")
     time.sleep(LONG)  # noqa: ASYNC251
     return "woke"
@@ -76,7 +75,7 @@ async def block(request: mcp.Request) -> str:
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 async def spin(request: mcp.Request) -> str:
-    """The same, at work."""
+    """Block the event loop by computing."""
     say("STUCK")
     while True:
         pass
@@ -114,12 +113,12 @@ def write(request: mcp.Request) -> str:
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 def flood(request: mcp.Request, size: int) -> str:
-    """Say more on stderr than a pipe holds."""
+    """Write more to stderr than a pipe holds."""
     logging.getLogger("noisy").info("FLOOD" + "x" * size)
     return "read"
 
 
-# These hold nothing up.
+# These tools return.
 
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
@@ -129,7 +128,7 @@ def echo(request: mcp.Request, size: int = 2) -> str:
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 def use_idle(request: mcp.Request) -> str:
-    """A thread of the project's waits for work from now on."""
+    """Start a thread of the project that waits for work."""
     return idle.submit(str, "used").result()
 
 
@@ -142,7 +141,7 @@ def short(request: mcp.Request) -> str:
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 def children(request: mcp.Request, count: int) -> list[int]:
-    """How children end that are terminated as soon as they are born."""
+    """Return how child processes end that are terminated at once."""
     return [ended_child() for _ in range(count)]
 
 

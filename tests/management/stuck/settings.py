@@ -1,4 +1,4 @@
-"""Settings of the stuck project, on the noisy one's database."""
+"""Settings of the stuck project, with the database of the noisy one."""
 
 from tests.spec.noisy.settings import *  # noqa: F403
 

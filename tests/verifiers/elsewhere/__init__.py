@@ -1,1 +1,1 @@
-"""The project of the OAuth tests, which tells others of its tokens as well."""
+"""The project of the OAuth tests, with an introspection endpoint for other projects."""

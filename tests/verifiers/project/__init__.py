@@ -1,1 +1,1 @@
-"""A project whose people sign in elsewhere, without the embedded authorization server."""
+"""A project that trusts other issuers, without the embedded authorization server."""

@@ -1,4 +1,4 @@
-"""No OAuth of our own: nothing of what it needs can be imported."""
+"""Settings without our OAuth server, whose dependencies cannot be imported."""
 
 import os
 import sys

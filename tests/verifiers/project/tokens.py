@@ -1,4 +1,4 @@
-"""Who is believed: an issuer by its keys, another by asking it."""
+"""The verifiers of the project: one by the keys of an issuer, one by introspection."""
 
 import os
 

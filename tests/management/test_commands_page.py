@@ -1,4 +1,4 @@
-"""What ``docs/how-to/commands.md`` shows is what the commands write, of the atlas."""
+"""``docs/how-to/commands.md`` shows the real output of the commands."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tools.pages import commands
 pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs/how-to/commands.md"
-SHOWN = [command for block in blocks(PAGE, "console") for command in commands(block)]
+SHOWN_COMMANDS = [command for block in blocks(PAGE, "console") for command in commands(block)]
 
 
-def test_what_the_page_shows(atlas, tmp_path):
-    assert len(SHOWN) >= 7
-    for command in SHOWN:
+def test_page_shows_the_output_of_the_commands(atlas, tmp_path):
+    assert len(SHOWN_COMMANDS) >= 7
+    for command in SHOWN_COMMANDS:
         python, manage, *arguments = shlex.split(command.text)
         assert (python, manage) == ("python", "manage.py")
         here = [str(tmp_path / one) if one == "mcp.json" else one for one in arguments]
         done = atlas(*here)
         wrote = (done.stdout + done.stderr).replace(f"{tmp_path}/", "")
-        lines = sorted(filter(None, wrote.splitlines()))  # of two streams the order is not known
+        lines = sorted(filter(None, wrote.splitlines()))  # the order of two streams is not known
         shown = sorted(line for line in command.shown.splitlines() if line not in ("", "..."))
         assert done.returncode == 0 and set(shown) <= set(lines), wrote
 
@@ -32,7 +32,7 @@ SENTENCES = [line for block in blocks(PAGE, "text") for line in block.splitlines
 
 
 @pytest.mark.parametrize("sentence", SENTENCES)
-def test_the_sentences_of_the_page_are_those_of_a_check(sentence):
+def test_sentences_of_the_page_are_those_of_a_snapshot_check(sentence):
     from django_mcp.testing.snapshots import differences
 
     text, amount = {"type": "string"}, {"type": "number", "exclusiveMinimum": 0}

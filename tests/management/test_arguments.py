@@ -1,4 +1,4 @@
-"""Arguments typed in a shell: what each text becomes, of which schema."""
+"""Arguments typed in a shell: conversion of texts by the JSON schema."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ SCHEMA = {
         ("a.b=c", "c"), ("unknown=5", "5"), ("unknown:=[1]", [1]),
     ],
 )  # fmt: skip
-def test_a_text_becomes_what_the_schema_asks_for(given, found):
+def test_text_is_converted_by_the_schema(given, found):
     name = given.partition("=")[0].rstrip(":")
     name = name if name == "a.b" else name.partition(".")[0]
     made = arguments([given], SCHEMA)
     assert made == {name: found} and type(made[name]) is type(found)
 
 
-def test_lists_and_objects_are_put_together():
+def test_repeated_and_dotted_keys_are_combined():
     texts = ["numbers=1", "person.name=Ann", "numbers=2", "person.age=7", "text=x"]
     person = {"name": "Ann", "age": 7}
     assert arguments(texts, SCHEMA) == {"numbers": [1, 2], "person": person, "text": "x"}
@@ -86,22 +86,22 @@ def test_lists_and_objects_are_put_together():
         (["person:=5", "person.name=x"], "person is given as a value as well"),
     ],
 )
-def test_what_cannot_be_read(given, words):
+def test_malformed_arguments_are_errors(given, words):
     with pytest.raises(ValueError, match=words.replace("{", "[{]")):
         arguments(given, SCHEMA)
 
 
 @given(st.text(max_size=8))
-def test_a_text_stays_one_where_a_text_is_asked_for(text):
+def test_text_is_kept_if_the_schema_wants_text(text):
     assert arguments([f"text={text}"], SCHEMA) == {"text": text}
 
 
 @given(st.none() | st.booleans() | st.integers() | st.lists(st.integers(), max_size=3))
-def test_json_is_taken_as_it_is(value):
+def test_json_values_are_taken_literally(value):
     assert arguments([f"text:={json.dumps(value)}"], SCHEMA) == {"text": value}
 
 
-def test_of_a_schema_that_pydantic_wrote():
+def test_schema_of_pydantic_is_supported():
     schema = mcp.server.ready().tools["refund"]._arguments.schema
     found = arguments(["invoice=A-1", "reason=5", "amount=12.50"], schema)
     assert found == {"invoice": "A-1", "reason": "5", "amount": 12.5}

@@ -1,4 +1,4 @@
-"""The admin's pages on sessions: read by who may, changed by nobody, ended by who may end them."""
+"""The admin pages of sessions, streams, events and calls: permissions and privacy."""
 
 from __future__ import annotations
 
@@ -18,48 +18,53 @@ from .conftest import SECRET
 pytestmark = pytest.mark.urls("tests.admin.urls")
 
 LOG = [Session, Stream, Event, Call]
-VIEWS = [f"view_{model._meta.model_name}" for model in LOG]
+VIEW_PERMISSIONS = [f"view_{model._meta.model_name}" for model in LOG]
 
 
 def page(model, name, *args):
     return reverse(f"admin:django_mcp_{model._meta.model_name}_{name}", args=args)
 
 
-def pages(said):
+def pages(recorded_session):
     """Every list, and the page of every row."""
-    made = [said.session, said.stream, said.event, said.call]
+    made = [
+        recorded_session.session,
+        recorded_session.stream,
+        recorded_session.event,
+        recorded_session.call,
+    ]
     for row in made:
         yield page(type(row), "changelist")
         yield page(type(row), "change", row.pk)
 
 
-def test_what_is_registered():
+def test_registered_models():
     ours = {model for model in admin.site._registry if model._meta.app_label == "django_mcp"}
     assert ours == {Session, Stream, Event, Call, Switch, Token}
 
 
-def test_everything_is_shown_to_who_may_view_it(said, staff):
-    client = staff(*VIEWS)
-    for address in pages(said):
+def test_pages_are_shown_with_the_view_permissions(recorded_session, staff):
+    client = staff(*VIEW_PERMISSIONS)
+    for address in pages(recorded_session):
         assert client.get(address).status_code == 200, address
 
 
-def test_who_may_not_view_it_sees_nothing(said, staff):
+def test_pages_are_forbidden_without_the_view_permissions(recorded_session, staff):
     client = staff()
-    for address in pages(said):
+    for address in pages(recorded_session):
         assert client.get(address).status_code == 403, address
 
 
-def test_what_was_said_is_for_superusers_alone(said, staff, root):
-    client = staff(*VIEWS, "end_session")
-    for address in pages(said):
+def test_contents_of_messages_are_shown_only_to_superusers(recorded_session, staff, root):
+    client = staff(*VIEW_PERMISSIONS, "end_session")
+    for address in pages(recorded_session):
         assert SECRET not in client.get(address).content.decode(), address
-    told = [SECRET in root.get(address).content.decode() for address in pages(said)]
+    told = [SECRET in root.get(address).content.decode() for address in pages(recorded_session)]
     assert told == [False, False, False, False, False, True, False, True]
 
 
-def test_what_is_private_is_not_even_fetched(said, staff, root, django_assert_max_num_queries):
-    client = staff(*VIEWS)
+def test_private_columns_are_deferred(recorded_session, staff, root, django_assert_max_num_queries):
+    client = staff(*VIEW_PERMISSIONS)
     for model in (Session, Event, Call):
         private = admin.site._registry[model].private.values()
         assert private
@@ -68,28 +73,36 @@ def test_what_is_private_is_not_even_fetched(said, staff, root, django_assert_ma
             assert row.get_deferred_fields() >= set(private)
 
 
-def test_ids_are_shown_as_the_beginning_of_their_digest(said, root):
-    for address in pages(said):
+def test_session_ids_are_shown_as_the_start_of_their_digest(recorded_session, root):
+    for address in pages(recorded_session):
         html = root.get(address).content.decode()
-        assert said.id not in html and said.session.digest not in html
-    assert said.session.digest[:12] in root.get(page(Session, "change", said.session.pk)).text
+        assert recorded_session.id not in html and recorded_session.session.digest not in html
+    assert (
+        recorded_session.session.digest[:12]
+        in root.get(page(Session, "change", recorded_session.session.pk)).text
+    )
 
 
-def test_what_a_client_says_of_itself_is_text(said, root):
+def test_client_info_is_escaped(recorded_session, root):
     html = root.get(page(Session, "changelist")).content.decode()
     assert "Inspector &lt;b&gt; 1" in html and "Inspector <b>" not in html
 
 
 @pytest.mark.parametrize("info", [["a list"], "a text", None, {"name": {"a": 1}}])
-def test_clients_may_say_anything_of_themselves(said, root, info):
+def test_malformed_client_info_is_shown(recorded_session, root, info):
     rows(Session).update(client_info=info or {})
     assert root.get(page(Session, "changelist")).status_code == 200
-    assert root.get(page(Session, "change", said.session.pk)).status_code == 200
+    assert root.get(page(Session, "change", recorded_session.session.pk)).status_code == 200
 
 
 @pytest.mark.parametrize("model", LOG)
-def test_nobody_changes_anything(said, root, model):
-    row = {Session: said.session, Stream: said.stream, Event: said.event, Call: said.call}[model]
+def test_rows_cannot_be_added_edited_or_deleted(recorded_session, root, model):
+    row = {
+        Session: recorded_session.session,
+        Stream: recorded_session.stream,
+        Event: recorded_session.event,
+        Call: recorded_session.call,
+    }[model]
     before = rows(model).values().get()
     assert root.get(page(model, "add")).status_code == 403
     assert root.post(page(model, "add"), {}).status_code == 403
@@ -102,26 +115,28 @@ def test_nobody_changes_anything(said, root, model):
     assert 'name="_save"' not in html and "deletelink" not in html
 
 
-def test_rows_are_listed_by_what_they_belong_to(said, root):
+def test_session_page_links_to_its_streams_and_calls(recorded_session, root):
     other = sessions.create(
         server="other", owner="", user=None, revision="2025-06-18", client_info={},
         capabilities={},
     )[1]  # fmt: skip
-    html = root.get(page(Session, "change", said.session.pk)).content.decode()
+    html = root.get(page(Session, "change", recorded_session.session.pk)).content.decode()
     for model, key in ((Stream, "session"), (Call, "session")):
-        address = f"{page(model, 'changelist')}?{key}={said.session.pk}"
+        address = f"{page(model, 'changelist')}?{key}={recorded_session.session.pk}"
         assert f'href="{address}"' in html
         assert len(root.get(address).context["cl"].result_list) == 1
         assert (
             not root.get(f"{page(model, 'changelist')}?{key}={other.pk}").context["cl"].result_list
         )
-    html = root.get(page(Stream, "change", said.stream.pk)).content.decode()
-    assert f"{page(Event, 'changelist')}?stream={said.stream.pk}" in html
+    html = root.get(page(Stream, "change", recorded_session.stream.pk)).content.decode()
+    assert f"{page(Event, 'changelist')}?stream={recorded_session.stream.pk}" in html
     found = root.get(page(Session, "changelist"), {"q": "7"}).context["cl"].result_list
-    assert [session.pk for session in found] == [said.session.pk]
+    assert [session.pk for session in found] == [recorded_session.session.pk]
 
 
-def test_a_list_takes_few_queries(said, root, django_assert_max_num_queries):
+def test_number_of_queries_of_a_list_is_limited(
+    recorded_session, root, django_assert_max_num_queries
+):
     for _ in range(20):
         sessions.create(
             server="default", owner="", user=None, revision="2025-11-25", client_info={},
@@ -132,7 +147,7 @@ def test_a_list_takes_few_queries(said, root, django_assert_max_num_queries):
             root.get(page(model, "changelist"))
 
 
-def test_a_long_value_is_cut():
+def test_long_value_is_truncated():
     assert as_text("a" * MAX_VALUE_LENGTH) == "a" * MAX_VALUE_LENGTH
     assert as_text("a" * (MAX_VALUE_LENGTH + 1)) == "a" * MAX_VALUE_LENGTH + "…"
     assert as_text({"é": [1]}) == '{\n "é": [\n  1\n ]\n}'
@@ -141,36 +156,36 @@ def test_a_long_value_is_cut():
 # Ending sessions.
 
 
-def end(client, *sessions):
+def end_sessions(client, *sessions):
     chosen = [session.pk for session in sessions]
     body = {"action": "end", "_selected_action": chosen}
     return client.post(page(Session, "changelist"), body, follow=True)
 
 
-def test_a_session_is_ended_by_who_may(said, staff):
+def test_session_is_ended_with_the_permission(recorded_session, staff):
     client = staff("view_session", "end_session")
-    answer = end(client, said.session)
+    answer = end_sessions(client, recorded_session.session)
     assert "1 session was ended." in answer.content.decode()
-    assert sessions.find(said.id) is None
+    assert sessions.find(recorded_session.id) is None
     assert not any(rows(model).exists() for model in LOG)
     entry = LogEntry.objects.get()
     assert entry.is_deletion() and entry.user.username == "sam"
-    assert entry.object_repr == str(said.session)
+    assert entry.object_repr == str(recorded_session.session)
 
 
-def test_a_session_is_not_ended_by_who_may_only_look(said, staff):
+def test_ending_a_session_needs_more_than_the_view_permission(recorded_session, staff):
     client = staff("view_session")
     assert "End selected sessions" not in client.get(page(Session, "changelist")).text
-    end(client, said.session)
-    assert sessions.find(said.id) is not None and not LogEntry.objects.exists()
+    end_sessions(client, recorded_session.session)
+    assert sessions.find(recorded_session.id) is not None and not LogEntry.objects.exists()
 
 
-def test_a_session_is_not_ended_by_who_may_not_look(said, staff):
-    assert end(staff("end_session"), said.session).status_code == 403
-    assert sessions.find(said.id) is not None
+def test_ending_a_session_needs_the_view_permission(recorded_session, staff):
+    assert end_sessions(staff("end_session"), recorded_session.session).status_code == 403
+    assert sessions.find(recorded_session.id) is not None
 
 
-def test_a_session_that_has_ended_meanwhile(said, root, monkeypatch):
+def test_session_that_has_just_ended_is_not_counted(recorded_session, root, monkeypatch):
     found = sessions.end
 
     def ended_already(session):
@@ -178,11 +193,11 @@ def test_a_session_that_has_ended_meanwhile(said, root, monkeypatch):
         return found(session)
 
     monkeypatch.setattr(sessions, "end", ended_already)
-    assert "0 sessions were ended." in end(root, said.session).content.decode()
+    assert "0 sessions were ended." in end_sessions(root, recorded_session.session).content.decode()
     assert not LogEntry.objects.exists()
 
 
-def test_a_project_without_the_admin(tmp_path):
+def test_project_without_the_admin_does_not_import_it(tmp_path):
     brought = modules(project(tmp_path, '"django_mcp"'))
     assert "django_mcp.models" in brought
     assert not [
@@ -195,10 +210,10 @@ def test_a_project_without_the_admin(tmp_path):
     (Event, "data"), (Call, "params"), (Call, "known"), (Call, "meta"), (Call, "request_id"),
     (Session, "pending_changes"), (Session, "digest"),
 ])  # fmt: skip
-def test_what_is_private_cannot_be_guessed_by_filters(staff, said, how, place):
-    """Attack: a list that is empty for a wrong guess, and is not for a right one."""
+def test_private_columns_cannot_be_used_as_filters(staff, recorded_session, how, place):
+    """Attack: guess a value by whether the filtered list is empty."""
     model, column = place
-    sam = staff(*VIEWS)
+    sam = staff(*VIEW_PERMISSIONS)
     rows(Session).update(pending_changes=[SECRET])
     stored = str(rows(model).values_list(column, flat=True).get())
     for guess in (stored[:12], stored[5:20], "", "~", "[^~]"):
@@ -206,14 +221,14 @@ def test_what_is_private_cannot_be_guessed_by_filters(staff, said, how, place):
         assert answer.status_code != 200 or not answer.context["cl"].result_count, guess
 
 
-def test_lists_are_filtered_by_what_they_show(staff, said):
+def test_lists_can_be_filtered_by_visible_columns(staff, recorded_session):
     """As the links between them do."""
-    sam = staff(*VIEWS)
+    sam = staff(*VIEW_PERMISSIONS)
     for model, query in (
-        (Event, {"stream": said.stream.pk}),
+        (Event, {"stream": recorded_session.stream.pk}),
         (Event, {"final__exact": 0}),
-        (Stream, {"session": said.session.pk}),
-        (Call, {"session": said.session.pk, "state__exact": "running"}),
+        (Stream, {"session": recorded_session.session.pk}),
+        (Call, {"session": recorded_session.session.pk, "state__exact": "running"}),
         (Session, {"server": "default", "revision": "2025-11-25"}),
     ):
         answer = sam.get(page(model, "changelist"), query)

@@ -1,4 +1,4 @@
-"""How each client is connected, as the page shows it."""
+"""Connection methods on the server page, for public, token and OAuth servers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ URL = "https://books.example/mcp"
         ("商店", "mcp"), ("-", "mcp"), ("a" * 100, "a" * 64), ("a" * 70 + " b", "a" * 64),
     ],
 )  # fmt: skip
-def test_a_name_that_every_client_takes(server, name, short):
+def test_server_name_is_shortened_for_clients(server, name, short):
     server.public_name = name
     assert short_name(server) == short
     assert len(connection_methods(server, URL)) == len(CLIENTS)
 
 
-def test_where_nobody_needs_a_token_none_is_asked_for(server):
+def test_public_server_needs_no_token_in_snippets(server):
     @server.tool(permission=mcp.PUBLIC)
     def read(request: mcp.Request) -> None: ...
 
@@ -33,11 +33,11 @@ def test_where_nobody_needs_a_token_none_is_asked_for(server):
         assert "oken" not in (method.link or "")
 
 
-def test_where_there_is_nothing_nobody_is_let_in_without(server):
+def test_empty_server_is_not_open(server):
     assert not is_open(server)
 
 
-def test_where_somebody_needs_one_there_is_a_place_for_it(server):
+def test_snippets_have_a_placeholder_if_a_declaration_needs_a_token(server):
     @server.tool(permission=mcp.PUBLIC)
     def read(request: mcp.Request) -> None: ...
 
@@ -54,8 +54,8 @@ def test_where_somebody_needs_one_there_is_a_place_for_it(server):
     assert placed == [client.key for client in CLIENTS if client.key != "chatgpt"]
 
 
-class Elsewhere:
-    """Tells where its tokens are to be had, and knows none."""
+class VerifierWithMetadata:
+    """Has a metadata URL, and accepts no token."""
 
     async def verify(self, token, server):
         return None
@@ -65,12 +65,12 @@ class Elsewhere:
 
 
 @pytest.fixture
-def signing_in(settings):
+def oauth_verifier(settings):
     own = getattr(settings, "DJANGO_MCP", {})
-    settings.DJANGO_MCP = {**own, "VERIFIERS": [f"{__name__}.Elsewhere"]}
+    settings.DJANGO_MCP = {**own, "VERIFIERS": [f"{__name__}.VerifierWithMetadata"]}
 
 
-def test_where_clients_are_told_where_to_sign_in_there_is_no_place_for_a_token(server, signing_in):
+def test_snippets_have_no_placeholder_if_clients_sign_in_by_oauth(server, oauth_verifier):
     @server.tool
     def read(request: mcp.Request) -> None: ...
 
@@ -80,7 +80,7 @@ def test_where_clients_are_told_where_to_sign_in_there_is_no_place_for_a_token(s
         assert "oken" not in (method.link or "")
 
 
-def test_who_is_let_in_as_nobody_is_not_told_where_to_sign_in(server, signing_in):
+def test_partly_public_server_does_not_make_clients_sign_in(server, oauth_verifier):
     @server.tool(permission=mcp.PUBLIC)
     def read(request: mcp.Request) -> None: ...
 
@@ -91,14 +91,14 @@ def test_who_is_let_in_as_nobody_is_not_told_where_to_sign_in(server, signing_in
     assert any("YOUR_TOKEN" in method.snippet.text for method in connection_methods(server, URL))
 
 
-def test_access_tokens_are_signed_in_for_nowhere(server):
+def test_personal_access_tokens_do_not_make_clients_sign_in(server):
     @server.tool
     def read(request: mcp.Request) -> None: ...
 
     assert not signs_in(server)
 
 
-def test_a_command_is_read_word_by_word(server):
+def test_words_of_a_command_are_those_of_its_snippet(server):
     for method in connection_methods(server, URL):
         is_command = method.snippet.language == "sh"
         assert " ".join(method.words) == (method.snippet.text if is_command else "")

@@ -1,4 +1,4 @@
-"""What the page costs those who never open it."""
+"""The modules of the server page are imported only when it is mounted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ print([name for name in sys.modules if name.startswith("django_mcp.web")])
 """
 
 
-def test_nothing_of_it_is_loaded_before_somebody_visits():
+def test_page_modules_are_imported_on_mount():
     done = subprocess.run([sys.executable, "-c", QUIET], capture_output=True, text=True, check=True)
     before, after = done.stdout.splitlines()
     assert before == "[]" and "django_mcp.web.page" in after

@@ -1,4 +1,4 @@
-"""``mcp_doctor`` finds out through the proxy which address the server counts by."""
+"""``mcp_doctor`` reports which client address the server sees through the proxy."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from django_mcp.runtime.address_probe import SeenAddress
 @pytest.mark.parametrize(
     ("client", "forwarded", "own", "level", "told"),
     [
-        # Without a proxy, and through one that says whose request it is.
+        # Without a proxy, and through one that forwards the client's address.
         ("10.0.0.3", FORGED, "10.0.0.3", "ok", "sees the client's address, 10.0.0.3"),
         ("10.0.0.3", "", "10.0.0.3", "ok", "sees the client's address"),
         ("8.8.8.8", "8.8.8.8", "192.168.1.2", "ok", "8.8.8.8"),
         ("8.8.8.8", f"{FORGED}, 8.8.8.8", "192.168.1.2", "ok", "8.8.8.8"),
         ("8.8.8.8", f"{FORGED}, 8.8.8.8, 10.0.0.1", "192.168.1.2", "ok", "8.8.8.8"),
         ("2001:db8::1", "2001:db8::1", "2001:db8::1", "ok", "2001:db8::1"),
-        # Through one that does not, or that the server does not believe.
+        # Through one that does not forward it, or that the server does not trust.
         (FORGED, FORGED, "10.0.0.3", "problem", "believes any client"),
         (FORGED, f"{FORGED}, 8.8.8.8", "10.0.0.3", "problem", "believes any client"),
         ("10.0.0.2", "8.8.8.8", "192.168.1.2", "problem", "all of them share one rate limit"),
@@ -31,9 +31,7 @@ from django_mcp.runtime.address_probe import SeenAddress
         ("8.8.8.8", FORGED, "192.168.1.2", "warning", "this machine's public address, or a proxy"),
     ],
 )
-def test_what_the_server_sees_is_compared_with_this_machines_address(
-    client, forwarded, own, level, told
-):
+def test_seen_address_is_compared_with_the_own_address(client, forwarded, own, level, told):
     found = address_finding("It", SeenAddress(client, forwarded), own)
     assert found.level == level and told in found.words
     if level != "ok":
@@ -54,5 +52,5 @@ def test_address_is_reported_only_for_a_signed_probe(monkeypatch):
 
 
 @pytest.mark.parametrize("value", [None, "", "x", "[]", "1", "{}", '{"client": "x"}'])
-def test_what_is_no_report_is_none(value):
+def test_malformed_report_is_ignored(value):
     assert address_probe.read_response(value) is None
