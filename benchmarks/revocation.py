@@ -28,8 +28,15 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 
 from benchmarks.wakeups import redis
-from tests.restarts.rights import Hand, Told, alone, answered, listen, names
-from tests.restarts.wire import ROOT, Client, Process, environment, migrate
+from tests.restarts.processes import ROOT, Client, Process, environment, migrate
+from tests.restarts.revocation import (
+    Shell,
+    StreamRecorder,
+    listen,
+    response_of,
+    stateless_request,
+    tool_names,
+)
 from tools.benchmark import UNMET
 from tools.database_servers import postgres
 
@@ -53,9 +60,9 @@ class Round:
     def __init__(self, ports: list[int], token: str) -> None:
         self.ports, self.token = ports, token
         self.clients = [Client(port, token=token) for port in ports]
-        self.streams = [Told(client.get()) for client in self.clients]
-        self.listens = [Told(listen(port, token)) for port in ports]
-        self.calls = [Told(client.call("guarded", seconds=60)) for client in self.clients]
+        self.streams = [StreamRecorder(client.get()) for client in self.clients]
+        self.listens = [StreamRecorder(listen(port, token)) for port in ports]
+        self.calls = [StreamRecorder(client.call("guarded", seconds=60)) for client in self.clients]
         self.ended: dict[int, float] = {}
         self._single = [threading.Thread(target=self._call, args=(n,)) for n in range(WORKERS)]
         for one in self._single:
@@ -63,7 +70,7 @@ class Round:
 
     def _call(self, number: int) -> None:
         given = {"name": "guarded", "arguments": {"seconds": 60}}
-        answered(alone(self.ports[number], self.token, "tools/call", **given))
+        response_of(stateless_request(self.ports[number], self.token, "tools/call", **given))
         self.ended[number] = time.time()
 
     def notified(self, since: float, took: Took, what: str) -> None:
@@ -88,7 +95,9 @@ class Round:
 
     def refused(self) -> None:
         for port in self.ports:
-            assert "guarded" not in names(answered(alone(port, self.token, "tools/list")))
+            assert "guarded" not in tool_names(
+                response_of(stateless_request(port, self.token, "tools/list"))
+            )
 
     def close(self) -> None:
         for one in (*self.streams, *self.listens, *self.calls):
@@ -119,7 +128,7 @@ def measure(database: str, layer: str, rounds: int) -> Took:
 
 
 @contextmanager
-def workers(database: str, layer: str) -> Iterator[tuple[Hand, list[int]]]:
+def workers(database: str, layer: str) -> Iterator[tuple[Shell, list[int]]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-")))
         more = dict(stack.enter_context(DATABASES[database]()) or {})
@@ -129,7 +138,7 @@ def workers(database: str, layer: str) -> Iterator[tuple[Hand, list[int]]]:
             migrate(folder)
         else:
             more |= _created(folder, more)
-        shell = stack.enter_context(closing(Hand(folder, **more)))
+        shell = stack.enter_context(closing(Shell(folder, **more)))
         ports = []
         for _ in range(WORKERS):
             process = Process(folder, **more)

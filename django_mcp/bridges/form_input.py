@@ -315,8 +315,8 @@ class FormInput:
         if resource is None or not rows:
             return []
         keys = [resource._key(key_text(row, resource._lookup)) for row in rows]
-        seen = resource._fetch(request, keys, write=True)
-        hidden = [row.pk for key, row in zip(keys, rows, strict=True) if key not in seen]
+        visible = resource._fetch(request, keys, write=True)
+        hidden = [row.pk for key, row in zip(keys, rows, strict=True) if key not in visible]
         # Only rows among the field's choices: the form would reject any other, and its error would
         # name the hidden row.
         offered: Any = field.queryset
@@ -369,8 +369,8 @@ def refuse_unknown(arguments: Mapping[str, Any], known: Collection[str]) -> None
 def _description(field: forms.Field, schema: JSON) -> JSON:
     """Return the help text, the labels of the choices, and the schema's own description."""
     labels = "; ".join(f"{value}: {label}" for value, label in choices_of(field))
-    said = [str(field.help_text or ""), labels, schema.get("description", "")]
-    words = " ".join(word for word in said if word)
+    texts = [str(field.help_text or ""), labels, schema.get("description", "")]
+    words = " ".join(word for word in texts if word)
     return {"description": words} if words else {}
 
 
@@ -392,18 +392,18 @@ def _problems(name: str, field: forms.Field, shown: JSON) -> Iterator[Problem]:
 def errors(form: forms.BaseForm) -> str:
     """Return the errors of a bound form, one line per field, as text for a language model."""
     found = form.errors.as_data()
-    lines = [f"{_place(name)}: {_words(form, name, wrong)}" for name, wrong in found.items()]
+    lines = [f"{_label(name)}: {_words(form, name, wrong)}" for name, wrong in found.items()]
     return "\n".join(lines[:MAX_ERRORS])
 
 
-def _place(name: str) -> str:
+def _label(name: str) -> str:
     return "the form" if name == NON_FIELD_ERRORS else name
 
 
 def _words(form: forms.BaseForm, name: str, wrong: list[ValidationError]) -> str:
     field = form.fields.get(name)
-    said = [_sentence(field, one) for error in wrong for one in error.error_list]
-    return " ".join(dict.fromkeys(said))[:MAX_ERROR_LENGTH]
+    texts = [_sentence(field, one) for error in wrong for one in error.error_list]
+    return " ".join(dict.fromkeys(texts))[:MAX_ERROR_LENGTH]
 
 
 def _sentence(field: forms.Field | None, error: ValidationError) -> str:

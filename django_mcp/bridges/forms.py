@@ -27,7 +27,16 @@ from ..declarations.permissions import AUTHENTICATED, Decision, Permission, of_m
 from ..declarations.tools import Tool
 from ..exceptions import InvalidArguments
 from .form_input import FormInput, errors, refuse_unknown
-from .rows import ADDED, ADDITION, CHANGE, changed, held, logged, refusals, shown
+from .rows import (
+    ADDED,
+    ADDITION,
+    CHANGE,
+    change_message,
+    locked_row,
+    log_action,
+    translate_errors,
+    visible_row,
+)
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -101,14 +110,14 @@ class FormTool(Tool):
         """
         resource = self._shown_through(request)
         new = form.instance._state.adding
-        with refusals(resource):
+        with translate_errors(resource):
             row = form.save()
         if new:
-            logged(request, row, ADDITION, ADDED)
-            return shown(resource, request, row, "add")
+            log_action(request, row, ADDITION, ADDED)
+            return visible_row(resource, request, row, "add")
         names = _changed_fields(row, form)
-        logged(request, row, CHANGE, changed(type(row), names) if names else [])
-        return shown(resource, request, row, "change")
+        log_action(request, row, CHANGE, change_message(type(row), names) if names else [])
+        return visible_row(resource, request, row, "change")
 
     def _shown_through(self, request: Request) -> ModelResource:
         """Return the resource that renders the saved row. Raise ``PermissionDenied``.
@@ -156,7 +165,7 @@ class FormTool(Tool):
         given = dict(given)
         if self.update:
             assert self._resource is not None
-            kwargs["instance"] = held(
+            kwargs["instance"] = locked_row(
                 self._resource, request, given.pop(self._row_argument), "change"
             )
         form = self._input.form(request, given, self.get_form_class(request), **kwargs)

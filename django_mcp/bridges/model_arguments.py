@@ -312,8 +312,8 @@ class RowInput(Input):
     def schema(self) -> JSON:
         names = self.target._related_schema()
         about, key = describe(self.field), names.pop("description")
-        said = {"description": " ".join(filter(None, [about.get("description"), key]))}
-        return (or_null(names) if self.nullable else names) | about | said
+        description = {"description": " ".join(filter(None, [about.get("description"), key]))}
+        return (or_null(names) if self.nullable else names) | about | description
 
     def default(self) -> JSON:
         return {}
@@ -365,11 +365,11 @@ class RowsInput(RowInput):
 
     def change(self, request: Request, row: models.Model, value: Any) -> Any:
         linked = self._linked(row)
-        seen = self._seen(request, linked)
-        if seen == {one.pk for one in value}:
+        visible = self._visible_keys(request, linked)
+        if visible == {one.pk for one in value}:
             return UNCHANGED
-        kept = self.target.model._base_manager.using(row._state.db)
-        return [*value, *kept.filter(pk__in=[pk for pk in linked if pk not in seen])]
+        linked_rows = self.target.model._base_manager.using(row._state.db)
+        return [*value, *linked_rows.filter(pk__in=[pk for pk in linked if pk not in visible])]
 
     def _linked(self, row: models.Model) -> list[Any]:
         related = getattr(row, self.field.name).using(row._state.db)
@@ -378,7 +378,7 @@ class RowsInput(RowInput):
             raise InvalidArguments(f"{self.name}: there are too many to be replaced.")
         return found
 
-    def _seen(self, request: Request, keys: list[Any]) -> set[Any]:
+    def _visible_keys(self, request: Request, keys: list[Any]) -> set[Any]:
         target = self.target
         if not keys or not target._is_allowed(request):
             return set()
@@ -410,9 +410,9 @@ def fields_of(resource: ModelResource) -> Iterator[tuple[str, Any]]:
     """Yield the name and the field of all writable fields, once for each name."""
     own = {name for name, entry in resource._field_set.entries.items() if _is_own(entry)}
     fields = {name: get_field(resource.model, name) for name in resource.fields if name in own}
-    shut = {*_parts(resource.model), *(fields.get(name) for name in resource.readonly_fields)}
+    excluded = {*_parts(resource.model), *(fields.get(name) for name in resource.readonly_fields)}
     for name, field in fields.items():
-        if field not in shut and is_writable(field):
+        if field not in excluded and is_writable(field):
             yield name, field
 
 

@@ -28,13 +28,13 @@ from .rows import (
     ADDITION,
     CHANGE,
     DELETION,
-    changed,
-    check,
+    change_message,
     check_cascade,
-    held,
-    logged,
-    refusals,
-    shown,
+    locked_row,
+    log_action,
+    translate_errors,
+    validate_row,
+    visible_row,
 )
 
 if TYPE_CHECKING:
@@ -186,12 +186,12 @@ class Operation(Tool):
         for each, value in values.items():
             each.write(row, value)
         try:
-            with refusals(self._resource):
-                check(row, {each.field.name for each in self._inputs.values()})
+            with translate_errors(self._resource):
+                validate_row(row, {each.field.name for each in self._inputs.values()})
                 self._resource.save_model(request, row, new)
                 for each, value in values.items():
                     each.finish(row, value)
-            return shown(self._resource, request, row, self._verb)
+            return visible_row(self._resource, request, row, self._verb)
         except BaseException:
             for each in values:
                 each.undo(row)
@@ -211,7 +211,7 @@ class CreateTool(Operation):
         values = self._read(given)
         row = self._resource.model(**self._resource.get_initial(request))
         made = self._saved(request, row, values, new=True)
-        logged(request, row, ADDITION, ADDED)
+        log_action(request, row, ADDITION, ADDED)
         return made
 
     def _schema(self) -> JSON:
@@ -265,14 +265,14 @@ class UpdateTool(RowOperation):
         (request,) = args
         name = given.pop(self._row_argument)
         read = self._read(given)
-        row = held(self._resource, request, name, self._verb)
+        row = locked_row(self._resource, request, name, self._verb)
         changes = {each: each.change(request, row, value) for each, value in read.items()}
         values = {each: value for each, value in changes.items() if value is not UNCHANGED}
         if not values:
-            return shown(self._resource, request, row, self._verb)
+            return visible_row(self._resource, request, row, self._verb)
         made = self._saved(request, row, values, new=False)
         names = [each.field.name for each in values]
-        logged(request, row, CHANGE, changed(self._resource.model, names))
+        log_action(request, row, CHANGE, change_message(self._resource.model, names))
         return made
 
 
@@ -287,14 +287,14 @@ class DeleteTool(RowOperation):
     def handle(self, /, *args: Any, **given: Any) -> Any:
         (request,) = args
         resource = self._resource
-        row = held(resource, request, given[self._row_argument], self._verb)
+        row = locked_row(resource, request, given[self._row_argument], self._verb)
         gone = {
             "_uri": resource._uri_of(row),
             "message": f"The {resource._verbose_name} is deleted.",
         }
-        with refusals(resource):
+        with translate_errors(resource):
             check_cascade(resource, request, row)
-            logged(request, row, DELETION)
+            log_action(request, row, DELETION)
             resource.delete_model(request, row)
         return gone
 

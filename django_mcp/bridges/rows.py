@@ -1,12 +1,13 @@
 """
 Lock, validate and save the rows that write tools change, and log it in the admin.
 
-A row is written only if the caller may see it before and after. ``held`` finds and locks the row,
-``check`` validates it, ``refusals`` translates errors, and ``shown`` checks the saved row. Errors
-name only fields that the caller can see. Messages of the database are logged, not returned.
+A tool writes a row only if the caller may see the row before and after the change. ``locked_row``
+finds and locks the row, ``validate_row`` validates it, and ``visible_row`` checks the saved row.
+``translate_errors`` makes error messages that name only fields which the caller can see. It logs
+messages of the database and does not return them.
 
-``logged`` writes an entry of ``django.contrib.admin`` in the same transaction. The entry names the
-changed fields and holds no values. Without the admin or without a user, nothing is logged.
+``log_action`` writes an entry of ``django.contrib.admin`` in the same transaction. The entry names
+the changed fields and contains no values. Without the admin or without a user it writes nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ADDITION, CHANGE, DELETION = 1, 2, 3
 ADDED: list[Any] = [{"added": {}}]
 
 
-def changed(model: type[Model], names: Iterable[str]) -> list[Any]:
+def change_message(model: type[Model], names: Iterable[str]) -> list[Any]:
     """Return the log message of a change.
 
     It has the labels of the fields, untranslated, as the admin stores them.
@@ -52,7 +53,7 @@ def _label(field: Any) -> str:
     return str(capfirst(getattr(field, "verbose_name", field.name)))
 
 
-def logged(request: Request, row: Model, flag: int, message: list[Any] | str = "") -> None:
+def log_action(request: Request, row: Model, flag: int, message: list[Any] | str = "") -> None:
     """Write an entry to the admin's log: ``request``'s user did this to ``row``.
 
     Call it before the row is deleted, because afterwards the row has no primary key.
@@ -62,18 +63,19 @@ def logged(request: Request, row: Model, flag: int, message: list[Any] | str = "
         return
     if not apps.is_installed("django.contrib.admin"):
         return
+    # Import it here: a model cannot be imported if its app is not installed.
     from django.contrib.admin.models import LogEntry
 
     LogEntry.objects.log_actions(user.pk, [row], flag, message, single_object=True)
 
 
 logger = logging.getLogger("django_mcp")
-HIDDEN = "Something that is not shown here would not be valid."
+HIDDEN_FIELD_INVALID = "Something that is not shown here would not be valid."
 DUPLICATE = re.compile(r"Duplicate entry '.*'(?= for key )")
-REFUSED = "Nothing was saved: it would be in conflict with other data."
+CONFLICT = "Nothing was saved: it would be in conflict with other data."
 
 
-def held(resource: ModelResource, request: Request, name: Any, verb: str) -> Any:
+def locked_row(resource: ModelResource, request: Request, name: Any, verb: str) -> Any:
     """Return the row with the key or URI ``name`` if the caller may see and ``verb`` it.
 
     The row is locked until the transaction ends, if the database supports it. A missing, hidden or
@@ -99,8 +101,9 @@ def held(resource: ModelResource, request: Request, name: Any, verb: str) -> Any
     raise absent
 
 
-def shown(resource: ModelResource, request: Request, row: Any, verb: str) -> Any:
+def visible_row(resource: ModelResource, request: Request, row: Any, verb: str) -> Any:
     """Return the saved row as the caller sees it. Raise ``PermissionDenied`` if they cannot."""
+    # Query again: a caller must not move a row out of their own queryset, such as to another owner.
     rows = resource.get_queryset(request).using(row._state.db).filter(pk=row.pk)
     for one in resource._selected(rows)[:1]:
         if resource._permits(request, one, "view", verb):
@@ -108,43 +111,44 @@ def shown(resource: ModelResource, request: Request, row: Any, verb: str) -> Any
     raise PermissionDenied(f"You may not {verb} the {resource._verbose_name} like this.")
 
 
-def check(row: models.Model, written: Collection[str]) -> None:
+def validate_row(row: models.Model, written: Collection[str]) -> None:
     """Validate the ``written`` fields and the row as a whole. Raise ``ValidationError``.
 
     A ``ModelForm`` skips constraints that name a field it does not have. Here all fields have
     values, so all constraints are checked. Otherwise the database would refuse them without a
     usable message.
     """
-    others = {field.name for field in row._meta.fields if field.name not in written}
-    row.full_clean(exclude=others, validate_unique=False, validate_constraints=False)
+    not_written = {field.name for field in row._meta.fields if field.name not in written}
+    row.full_clean(exclude=not_written, validate_unique=False, validate_constraints=False)
     row.validate_unique()
     row.validate_constraints()
 
 
 @contextmanager
-def refusals(resource: ModelResource) -> Iterator[None]:
+def translate_errors(resource: ModelResource) -> Iterator[None]:
     """Translate errors of saving into errors that reveal nothing the caller cannot see."""
     try:
         yield
     except ValidationError as error:
-        raise _seen(error, resource) from None
+        raise _without_hidden_fields(error, resource) from None
     except (ProtectedError, RestrictedError):
-        raise in_the_way(resource) from None
+        raise deletion_blocked(resource) from None
     except (IntegrityError, DataError) as error:
         # Only the first line is logged: PostgreSQL's next lines may show the whole row. MySQL
         # quotes the duplicate value, so it is removed.
         reason = DUPLICATE.sub("a duplicate", str(error).partition("\n")[0])
         logger.warning("%s was not saved: %s", resource, reason)
-        raise ToolError(REFUSED) from None
+        raise ToolError(CONFLICT) from None
 
 
-def _seen(error: ValidationError, resource: ModelResource) -> ValidationError:
+def _without_hidden_fields(error: ValidationError, resource: ModelResource) -> ValidationError:
     if not hasattr(error, "error_dict"):
         return error
-    told = {*resource.fields, NON_FIELD_ERRORS}
-    found: dict[str, Any] = {n: wrong for n, wrong in error.error_dict.items() if n in told}
+    visible = {*resource.fields, NON_FIELD_ERRORS}
+    found: dict[str, Any] = {n: wrong for n, wrong in error.error_dict.items() if n in visible}
     if len(found) < len(error.error_dict):
-        found[NON_FIELD_ERRORS] = [*found.get(NON_FIELD_ERRORS, ()), HIDDEN]
+        # The message of a hidden field may quote its value. Say only that there is an error.
+        found[NON_FIELD_ERRORS] = [*found.get(NON_FIELD_ERRORS, ()), HIDDEN_FIELD_INVALID]
     return ValidationError(found)
 
 
@@ -154,16 +158,20 @@ def check_cascade(resource: ModelResource, request: Request, row: Any) -> None:
     collector.collect([row])
     own = {type(row), *type(row)._meta.all_parents}
 
-    def refused(model: type[models.Model]) -> bool:
+    def is_forbidden(model: type[models.Model]) -> bool:
         return not (model._meta.auto_created or resource.has_cascade_permission(request, model))
 
     # Of the row's own model, only the row itself is expected. More than one means that the cascade
     # deletes other rows of this model, which needs permission too.
-    along = (model for model, rows in collector.data.items() if model not in own or len(rows) > 1)
-    unseen = (rows for rows in collector.fast_deletes if refused(rows.model) and rows.exists())
-    if any(map(refused, along)) or any(unseen):
-        raise in_the_way(resource)
+    loaded = (model for model, rows in collector.data.items() if model not in own or len(rows) > 1)
+    # Django deletes these with one query and without loading them, so their number is not known.
+    unloaded = (
+        rows for rows in collector.fast_deletes if is_forbidden(rows.model) and rows.exists()
+    )
+    if any(map(is_forbidden, loaded)) or any(unloaded):
+        raise deletion_blocked(resource)
 
 
-def in_the_way(resource: ModelResource) -> ToolError:
+def deletion_blocked(resource: ModelResource) -> ToolError:
+    # Do not name the dependent rows or their model: the caller may not see them.
     return ToolError(f"This {resource._verbose_name} cannot be deleted: other rows depend on it.")

@@ -226,7 +226,7 @@ class CallRun:
             offered=offered(self.call.revision, self.call.capabilities),
             meta=self.call.meta,
             answers=self.answers,
-            say=self.say,
+            notifier=self.say,
             stopped=self.stop.is_set,
         )
 

@@ -1,16 +1,16 @@
 """Arguments of the project's functions: their JSON Schema, their validation and binding to rows.
 
-The first parameter of a function is the request. Every other parameter has a name and a type, and
-``arguments_of`` makes the JSON Schema and the validator from them with pydantic. Validation is
-strict: a value that does not fit the published schema is rejected and never converted, and so are
-unknown arguments. Error messages are for language models, which call again with better arguments.
+The first parameter of a function is the request. The others are the arguments. ``arguments_of``
+makes their JSON Schema and their validator with pydantic, from the names and types.
 
-Validation never queries the database. For a parameter whose type is a model it returns a key, and
-``Arguments.bind`` then fetches the rows through the querysets that the caller may see.
-
-A ``KeyBinding`` fetches the rows of one argument with ``get_queryset(request)`` and the object
-permission of a model resource. So an argument gives access to no row that the caller could not
-read. The error message is the same for a missing row and for a row that the caller may not see.
+1. *Validation* (``Arguments.read``) is strict. It rejects unknown arguments and values that do not
+   fit the published schema, and never converts a value. Its error messages are for language models,
+   which call again with better arguments. It never queries the database. The value of a parameter
+   whose type is a model is still a key.
+2. *Binding* (``Arguments.bind``) replaces such keys by rows. A ``KeyBinding`` fetches the rows of
+   one argument with ``get_queryset(request)`` and the object permission of a model resource. So an
+   argument gives access to no row that the caller could not read. The error is the same for a
+   missing and for a hidden row, so that a caller cannot find out which rows exist.
 
 ``Header`` mirrors an argument into an HTTP header, so that proxies can route by it (server/tools,
 "x-mcp-header"). Proxies and their logs see such arguments.
@@ -93,7 +93,7 @@ def value_at(path: tuple[str, ...], given: Any) -> Any:
 def header_problems(schema: Mapping[str, Any]) -> list[str]:
     """Return how a tool's input schema violates the rules of ``x-mcp-header``."""
     found = [(".".join(path), prop) for path, prop in mirrored_properties(schema)]
-    problems = [wrong for place, prop in found if (wrong := _header_problem(place, prop))]
+    problems = [wrong for path, prop in found if (wrong := _header_problem(path, prop))]
     names = [str(prop["x-mcp-header"]).lower() for _, prop in found]
     twice = {name for name in names if names.count(name) > 1}
     problems += [f"The header {name!r} is used twice." for name in sorted(twice)]
@@ -103,15 +103,15 @@ def header_problems(schema: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _header_problem(place: str, prop: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with one mirrored property, or None. ``place`` is its path."""
+def _header_problem(path: str, prop: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with the mirrored property at ``path``, or None."""
     name = prop["x-mcp-header"]
     if not isinstance(name, str) or not TOKEN.match(name):
-        return f"{place}: {name!r} is not a valid HTTP header name."
+        return f"{path}: {name!r} is not a valid HTTP header name."
     if prop.get("type") not in ("string", "integer", "boolean"):
-        return f"{place}: a mirrored argument must be a string, integer or boolean, and not null."
-    if SENSITIVE.search(place):
-        return f"{place}: the name looks like a secret. Proxies can read and log headers."
+        return f"{path}: a mirrored argument must be a string, integer or boolean, and not null."
+    if SENSITIVE.search(path):
+        return f"{path}: the name looks like a secret. Proxies can read and log headers."
     return None
 
 
@@ -178,7 +178,7 @@ class KeyBinding:
 
 
 def row_not_found(resource: ModelResource, key: Any, purpose: str = "") -> InvalidArguments:
-    """Return the error for a row that does not exist and for one that this user may not see."""
+    """Return the error for a row that does not exist, and for a row that the user may not see."""
     shown = key if isinstance(key, int) else repr(str(key)[:80])
     return InvalidArguments(f"There is no {resource._verbose_name} {shown}{purpose}.")
 
@@ -304,8 +304,8 @@ def parameters_of(
 def _may_be_request(parameter: inspect.Parameter) -> bool:
     """Whether the first parameter may be the request.
 
-    It is not if its name and annotation look like an argument, because the author forgot the
-    request.
+    False if its name and its annotation are those of an argument. Then the author has probably
+    forgotten the request.
     """
     from .request import Request
 
@@ -572,18 +572,18 @@ def fit_problems(arguments: Arguments) -> list[str]:
     ]
 
 
-def text_problems(thing: Declaration, arguments: Arguments) -> Iterator[CheckMessage]:
+def text_problems(declaration: Declaration, arguments: Arguments) -> Iterator[CheckMessage]:
     """Yield what prevents arguments from arriving as strings, and mistakes in their completion."""
     properties, definitions = arguments.schema.get("properties", {}), arguments.schema.get("$defs")
     for name, parameter in arguments.parameters.items():
         one_key = parameter.binding is not None and not parameter.binding.many
         if not one_key and _is_structured(properties[name], definitions or {}):
-            message = f"The argument {name} of a {thing._kind} cannot be read from a string."
+            message = f"The argument {name} of a {declaration._kind} cannot be read from a string."
             hint = "Use a plain type, a Literal, an enum or a registered model."
-            yield thing._error(message, 18, hint)
+            yield declaration._error(message, 18, hint)
         if parameter.complete and (wrong := completer_problem(parameter.complete)):
             hint = "Write Annotated[str, mcp.Complete(function)], or mcp.Complete with a list."
-            yield thing._error(f"{name}: {wrong}", 17, hint)
+            yield declaration._error(f"{name}: {wrong}", 17, hint)
 
 
 def _is_structured(prop: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
@@ -601,22 +601,22 @@ def _is_structured(prop: Mapping[str, Any], definitions: Mapping[str, Any]) -> b
 
 def _error_line(error: Mapping[str, Any], known: Mapping[str, Any]) -> str:
     """Return one of pydantic's errors as a sentence."""
-    place = _place(error["loc"], known)
+    path = _path(error["loc"], known)
     if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
-        return _unknown(place, known)
+        return _unknown(path, known)
     if error["type"].startswith("missing"):
-        return f"{place}: this argument is required."
-    return f"{place}: {error['msg']}{_echo(error.get('input'))}."
+        return f"{path}: this argument is required."
+    return f"{path}: {error['msg']}{_echo(error.get('input'))}."
 
 
-def _place(steps: Sequence[Any], known: Mapping[str, Any]) -> str:
+def _path(steps: Sequence[Any], known: Mapping[str, Any]) -> str:
     names = [str(step)[:MAX_ECHO] for step in steps[:MAX_STEPS]] or ["arguments"]
     first = names[0] if names[0] in known else names[0].removeprefix(PREFIX)
     return ".".join([first, *names[1:]])
 
 
-def _unknown(place: str, known: Mapping[str, Any]) -> str:
-    return f"{place}: unknown argument. The arguments are: {', '.join(known) or 'none'}."
+def _unknown(path: str, known: Mapping[str, Any]) -> str:
+    return f"{path}: unknown argument. The arguments are: {', '.join(known) or 'none'}."
 
 
 def _echo(value: Any) -> str:

@@ -52,7 +52,7 @@ class Catalog:
     @cached_property
     def has_public(self) -> bool:
         """Whether anything is public."""
-        return any(thing._is_public for thing in self._things())
+        return any(declaration._is_public for declaration in self._declarations())
 
     @cached_property
     def is_public(self) -> bool:
@@ -70,10 +70,14 @@ class Catalog:
         return frozenset(
             kind
             for kind, owned in kinds.items()
-            if not all(thing._is_public for things in owned for thing in things.values())
+            if not all(
+                declaration._is_public
+                for declarations in owned
+                for declaration in declarations.values()
+            )
         )
 
-    def _things(self) -> Iterator[Declaration]:
+    def _declarations(self) -> Iterator[Declaration]:
         for owned in (self.tools, self.prompts, self.resources, self.templates):
             yield from owned.values()
 
@@ -83,65 +87,70 @@ class Catalog:
         Model resources are resolved first, because the arguments and results of the others are
         bound through them.
         """
-        models = [thing for thing in declared if isinstance(thing, ModelResource)]
+        models = [declaration for declaration in declared if isinstance(declaration, ModelResource)]
         for resource in models:
             self.models.setdefault(resource.model, []).append(resource)
         found: dict[Declaration, list[CheckMessage]] = {}
-        for thing in [*models, *(thing for thing in declared if thing not in models)]:
-            found[thing] = self._resolve(thing)
-        for thing in declared:
-            self._add(thing, found[thing])
+        for declaration in [
+            *models,
+            *(declaration for declaration in declared if declaration not in models),
+        ]:
+            found[declaration] = self._resolve(declaration)
+        for declaration in declared:
+            self._add(declaration, found[declaration])
 
-    def _resolve(self, thing: Declaration) -> list[CheckMessage]:
+    def _resolve(self, declaration: Declaration) -> list[CheckMessage]:
         """Resolve one declaration.
 
         Return its check messages, and mark it as broken if one is an error.
         """
         try:
-            found = [*thing._attribute_problems()]
+            found = [*declaration._attribute_problems()]
             if not any(message.id == WRONG_TYPE for message in found):
-                found += [*thing._resolve(self), *question_problems(thing)]
+                found += [*declaration._resolve(self), *question_problems(declaration)]
         except Exception as error:  # attributes of the project may have any value
-            logger.error("%s could not be resolved", thing, exc_info=error)
+            logger.error("%s could not be resolved", declaration, exc_info=error)
             message = f"It cannot be resolved: {type(error).__name__}: {error}"
             hint = "See the traceback in the log. An attribute probably has a wrong type."
-            found = [thing._error(message, 7, hint)]
+            found = [declaration._error(message, 7, hint)]
         if any(message.is_serious() for message in found):
-            self._broken.add(thing)
+            self._broken.add(declaration)
         return found
 
-    def _add(self, thing: Declaration, found: list[CheckMessage]) -> None:
+    def _add(self, declaration: Declaration, found: list[CheckMessage]) -> None:
         """Add a declaration without errors, and the declarations that it adds."""
         self.messages += found
-        if thing in self._broken:
+        if declaration in self._broken:
             return
-        for owned, key in self._entries(thing):
-            self._add_entry(owned, key, thing)
-        for added in self._added_by(thing):
+        for owned, key in self._entries(declaration):
+            self._add_entry(owned, key, declaration)
+        for added in self._added_by(declaration):
             self._add(added, self._resolve(added))
 
-    def _added_by(self, thing: Declaration) -> Iterator[Declaration]:
+    def _added_by(self, declaration: Declaration) -> Iterator[Declaration]:
         """Yield the declarations that a declaration without errors adds to the catalog."""
-        yield from thing._derived()
-        if isinstance(thing, ModelResource):
+        yield from declaration._derived()
+        if isinstance(declaration, ModelResource):
             for extension in (derived_from, *model_extensions):
-                yield from extension(thing)
+                yield from extension(declaration)
 
-    def _entries(self, thing: Declaration) -> Iterator[tuple[dict[str, Any], str]]:
+    def _entries(self, declaration: Declaration) -> Iterator[tuple[dict[str, Any], str]]:
         """Yield the dictionary and the key under which a declaration is found."""
-        if isinstance(thing, Tool):
-            yield self.tools, thing.name
-        elif isinstance(thing, Prompt):
-            yield self.prompts, thing.name
-        elif isinstance(thing, Resource):  # anything else only adds derived declarations
-            yield (self.templates if thing._is_template else self.resources), thing.uri
+        if isinstance(declaration, Tool):
+            yield self.tools, declaration.name
+        elif isinstance(declaration, Prompt):
+            yield self.prompts, declaration.name
+        elif isinstance(declaration, Resource):  # anything else only adds derived declarations
+            yield (self.templates if declaration._is_template else self.resources), declaration.uri
 
-    def _add_entry(self, owned: dict[str, D], key: str, thing: D) -> None:
-        first = owned.setdefault(key, thing)
-        if first is not thing:
-            message = f"{key!r} is declared twice: by {first._origin()} and by {thing._origin()}."
+    def _add_entry(self, owned: dict[str, D], key: str, declaration: D) -> None:
+        first = owned.setdefault(key, declaration)
+        if first is not declaration:
+            message = (
+                f"{key!r} is declared twice: by {first._origin()} and by {declaration._origin()}."
+            )
             hint = "Give one of them another name or URI."
-            self.messages.append(Error(message, hint=hint, obj=thing, id="django_mcp.E001"))
+            self.messages.append(Error(message, hint=hint, obj=declaration, id="django_mcp.E001"))
 
     # Lookup.
 

@@ -70,7 +70,7 @@ class Declaration:
     # Client capabilities that it requires: "sampling", "elicitation"...
     needs: Sequence[str] = ()
 
-    _kind = "thing"
+    _kind = "declaration"
     _entry_method = "handle"  # the method that a class implements
     _inherits_unread: frozenset[str] = frozenset()  # names of base classes that nothing reads here
     _function: Callable[..., Any] | None = None
@@ -319,9 +319,9 @@ def icon_problem(icon: Any) -> str | None:
     return None
 
 
-def is_model_resource(thing: Any) -> bool:
-    """Whether ``thing`` is ``ModelResource``, a subclass or an instance."""
-    return getattr(thing, "_kind", "") == "model resource"
+def is_model_resource(value: Any) -> bool:
+    """Whether ``value`` is ``ModelResource``, a subclass or an instance."""
+    return getattr(value, "_kind", "") == "model resource"
 
 
 def default_name(cls: type) -> str:

@@ -175,26 +175,26 @@ def _name(node: ast.expr) -> str:
     return getattr(node, "attr", getattr(node, "id", ""))
 
 
-def question_problems(thing: Declaration) -> Iterator[CheckMessage]:
-    """Yield what is wrong with the forms that ``thing`` asks for."""
+def question_problems(declaration: Declaration) -> Iterator[CheckMessage]:
+    """Yield what is wrong with the forms that ``declaration`` asks for."""
 
-    for form in FunctionSource(thing._implementation).forms():
+    for form in FunctionSource(declaration._implementation).forms():
         if wrong := form_problem(form):
             hint = "Ask for plain values. Ask for secrets with elicit(..., url=...)."
-            yield thing._error(wrong, 27, hint)
+            yield declaration._error(wrong, 27, hint)
 
 
-def replay_problems(thing: Declaration) -> Iterator[CheckMessage]:
+def replay_problems(declaration: Declaration) -> Iterator[CheckMessage]:
     """Warn of an asynchronous tool that writes and asks.
 
     Each answer runs it again from the start. Its writes before the question are not rolled back.
     """
-    source = FunctionSource(thing._implementation)
-    if thing._is_async and source.does(ASKING) and not source.does(REMEMBERING):
+    source = FunctionSource(declaration._implementation)
+    if declaration._is_async and source.does(ASKING) and not source.does(REMEMBERING):
         yield Warning(
             "It is asynchronous and asks the client. Database writes before a question are not "
             "rolled back, and are repeated after the answer.",
             hint="Ask first, or write in request.aonce(). Set read_only = True if it only reads.",
-            obj=thing,
+            obj=declaration,
             id="django_mcp.W028",
         )

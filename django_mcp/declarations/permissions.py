@@ -4,13 +4,15 @@ Permissions of declarations, and ``decide``, which answers every question about 
 A permission is a codename, a function of the request, ``AUTHENTICATED`` or ``PUBLIC``. Without one,
 a declaration requires an authenticated, active user.
 
-``decide`` returns a ``Decision``. Lists, calls, scope challenges, ``mcp_explain`` and the admin use
-it, so explanations agree with what happens. ``Declaration._is_allowed`` returns only the yes or no,
-with fewer calls.
+``decide`` returns a ``Decision``. Lists, calls, scope challenges, ``mcp_explain`` and the admin all
+call it, so an explanation always agrees with what a call would do. ``Declaration._is_allowed`` is a
+faster variant that returns only True or False.
 
-A caller without a permission is not told that the declaration exists. A caller who lacks only a
-scope that the client can request is told the scopes to request. The reason of a decision contains
-names of groups and functions, so it is never sent to a client.
+What a client learns:
+
+- If the user lacks the permission, the response is the same as for a name that does not exist.
+- If only a scope is missing and the client can request it, the response names the scopes.
+- The reason of a decision is never sent, because it names groups, functions and backends.
 """
 
 from __future__ import annotations
@@ -50,12 +52,12 @@ class Access(enum.Enum):
 
 AUTHENTICATED, PUBLIC = Access.AUTHENTICATED, Access.PUBLIC
 
-# What Django calls the permission for each thing that is done to rows of a model.
+# Django's verb in the codename of the permission for each operation on rows.
 MODEL_PERMISSIONS = {"create": "add", "update": "change", "delete": "delete"}
 
-AND, OR = ", and ", " or "  # what joins the rules of a declaration in texts for developers
+AND, OR = ", and ", " or "  # join the rules of a declaration in texts for developers
 
-# What a backend overrides to grant permissions that are not in Django's table.
+# A backend that overrides one of these may grant permissions that are not in Django's table.
 BACKEND_METHODS = (
     "has_perm", "get_all_permissions", "get_user_permissions", "get_group_permissions",
 )  # fmt: skip
@@ -75,15 +77,16 @@ def truth(answer: Any) -> bool:
     """Whether ``answer`` is true. Raise ``TypeError`` for a coroutine, which is always true."""
     if isinstance(answer, bool):
         return answer
+    # Every coroutine object is true, so an asynchronous permission function would allow everybody.
     if inspect.iscoroutine(answer):
-        answer.close()
+        answer.close()  # Python would warn that it was never awaited
     if inspect.isawaitable(answer):
         raise TypeError("A permission function must not be asynchronous.")
     return bool(answer)
 
 
 def is_free(permission: object) -> bool:
-    """Whether the decision needs neither the database nor the project's code."""
+    """Whether the decision takes neither a query nor code of the project."""
     return isinstance(permission, Access)
 
 
@@ -108,8 +111,9 @@ def problem(permission: object) -> str | None:
 def unknown_codename(codename: str) -> str | None:
     """Return a hint if no model declares the permission ``codename``, else None.
 
-    It reads the models and not the database, because checks run before tables exist. If a backend
-    of the project may grant other permissions, only a codename that looks misspelled is unknown.
+    It reads the models and not the database, because checks run before tables exist. A backend of
+    the project may grant permissions that no model declares. Then only a codename that resembles a
+    declared one, and so looks misspelled, is reported.
     """
     if not apps.is_installed("django.contrib.auth"):
         return None
@@ -145,7 +149,7 @@ class Decision:
     """
 
     allowed: bool
-    # Called only by ``reason``: finding the group that grants a permission queries the database.
+    # A function, and called only by ``reason``: the group that grants a permission takes a query.
     explain: Callable[[], str] = field(compare=False, repr=False)
     missing_scopes: tuple[str, ...] = ()
 
@@ -165,16 +169,18 @@ FOR_EVERYBODY = Decision(True, lambda: "mcp.PUBLIC: everybody may use it")
 FOR_AUTHENTICATED = Decision(True, lambda: "mcp.AUTHENTICATED: every authenticated user may use it")
 
 
-def decide(thing: Declaration, request: Request) -> Decision:
-    """Decide whether ``request``'s user may use ``thing`` with the scopes of their token."""
-    missing = thing._missing_scopes(request)
+def decide(declaration: Declaration, request: Request) -> Decision:
+    """Decide whether ``request``'s user may use ``declaration`` with the scopes of their token."""
+    missing = declaration._missing_scopes(request)
     if not missing:
-        return thing._decide(request)
-    needed = grantable(thing, request.principal.auth)
+        return declaration._decide(request)
+    needed = grantable(declaration, request.principal.auth)
     if not needed:
-        # The result is False in any case. Do not check the permission, because that may query.
-        return Decision(False, lambda: _scope_reason(thing._decide(request), missing, needed))
-    decision = thing._decide(request)
+        # Denied whatever the permission is. Do not check it now, because that may take a query.
+        return Decision(False, lambda: _scope_reason(declaration._decide(request), missing, needed))
+    decision = declaration._decide(request)
+    # Without the permission, a scope would not help. Do not reveal by a scope challenge that the
+    # declaration exists.
     if not decision.allowed:
         return decision
     return Decision(False, lambda: _scope_reason(decision, missing, needed), needed)
@@ -190,17 +196,17 @@ def _scope_reason(decision: Decision, missing: Iterable[str], needed: Sequence[s
     return f"{reason}, and the client cannot request more scopes"
 
 
-def grantable(thing: Declaration, auth: Auth | None) -> tuple[str, ...]:
-    """Return the scopes by which a client of this token could use ``thing``, or an empty tuple.
+def grantable(declaration: Declaration, auth: Auth | None) -> tuple[str, ...]:
+    """Return the scopes that a client must request to use ``declaration``; () if it cannot.
 
-    Only a token that an authorization server gave to an application can get more scopes.
+    Only a token that an authorization server issued to an application can get more scopes.
     """
     if auth is None or auth.application is None:
         return ()
-    return scopes.to_ask(auth.scopes, thing._scopes) or ()
+    return scopes.to_ask(auth.scopes, declaration._scopes) or ()
 
 
-# Decisions of one rule.
+# Decisions by one permission.
 
 
 def decide_permission(permission: Permission, request: Request) -> Decision:
@@ -241,14 +247,14 @@ def _granted(user: Any, name: str) -> str:
     return f"{name}: {', '.join(sources(user, name)) or 'has_perm() returned True'}"
 
 
-# The declared rules as text, for every user.
+# The declared rules as text for developers. They are the same for every user.
 
 
-def rule_of(thing: Declaration) -> str:
-    """Return the declared rule of ``thing``, as text for developers."""
-    if not thing._permission_is_declared:
-        return method_of(thing, "has_permission")
-    return rule(thing.permission)
+def rule_of(declaration: Declaration) -> str:
+    """Return the declared rule of ``declaration``, as text for developers."""
+    if not declaration._permission_is_declared:
+        return method_of(declaration, "has_permission")
+    return rule(declaration.permission)
 
 
 def rule(permission: Permission) -> str:
@@ -259,13 +265,13 @@ def rule(permission: Permission) -> str:
 
 
 def both(*rules: str) -> str:
-    """Return the rules that must all allow, each once and without those that another one implies.
+    """Join rules that must all allow, without duplicates and without implied ones.
 
     "shop.change_stop" implies "shop.view_stop or shop.change_stop".
     """
-    asked = dict.fromkeys(part for one in rules for part in one.split(AND))
-    implied = {one for one in asked if OR in one and asked.keys() & one.split(OR)}
-    return AND.join(one for one in asked if one not in implied)
+    required = dict.fromkeys(part for one in rules for part in one.split(AND))
+    implied = {one for one in required if OR in one and required.keys() & one.split(OR)}
+    return AND.join(one for one in required if one not in implied)
 
 
 def function(called: Any) -> str:
@@ -278,14 +284,17 @@ def path(named: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def method_of(thing: Any, name: str) -> str:
+def method_of(instance: Any, name: str) -> str:
     """Return the name of a method, with the class that defines it."""
-    owner = next(kind for kind in type(thing).__mro__ if name in vars(kind))
+    owner = next(kind for kind in type(instance).__mro__ if name in vars(kind))
     return f"{name}() of {path(owner)}"
 
 
 def _unusual(user: Any, names: Sequence[str]) -> str:
-    """Return why a denial is surprising: the tables grant the permission, or it does not exist."""
+    """Return an explanation of a surprising denial, or "".
+
+    A denial surprises if Django's tables grant the permission, or if it does not exist.
+    """
     if given := dict.fromkeys(source for name in names for source in sources(user, name)):
         return f": has_perm() returned False, although {', '.join(given)}"
     unknown = [name for name in names if _has_auth_app() and not _exists(name)]
@@ -293,7 +302,7 @@ def _unusual(user: Any, names: Sequence[str]) -> str:
 
 
 def sources(user: Any, name: str) -> list[str]:
-    """Return how ``user`` got a permission, as far as Django's tables and backends know."""
+    """Return how ``user`` got a permission, according to Django's tables or else its backends."""
     if not _has_auth_app():
         return []
     from django.contrib.auth.models import PermissionsMixin
@@ -324,7 +333,7 @@ def _of_backends(user: Any, name: str) -> Iterator[str]:
         try:
             if hasattr(backend, "has_perm") and backend.has_perm(user, name):
                 yield f"given by the backend {path(type(backend))}"
-        except PermissionDenied:
+        except PermissionDenied:  # by this, a backend denies for all backends after it
             return
 
 

@@ -32,34 +32,34 @@ model_extensions: list[Callable[[ModelResource], Iterable[Declaration]]] = []
 class Registration:
     """The use of one decorator on the project's code.
 
-    ``kind`` is the decorator, and ``thing`` the function or class that it decorates. A registration
-    is pending if the decorator was called but has not decorated anything yet. Then ``kind`` is
-    ``PENDING``, and ``thing`` is the decorator.
+    ``kind`` is the name of the decorator, and ``target`` the function or class that it decorates. A
+    registration is pending if the decorator was called but has not decorated anything yet. Then
+    ``kind`` is ``PENDING``, and ``target`` is the name of the decorator.
     """
 
     def __init__(
-        self, kind: str, thing: Any, options: dict[str, Any], subjects: tuple[Any, ...] = ()
+        self, kind: str, target: Any, options: dict[str, Any], subjects: tuple[Any, ...] = ()
     ) -> None:
-        self.kind, self.thing, self.options, self.subjects = kind, thing, options, subjects
+        self.kind, self.target, self.options, self.subjects = kind, target, options, subjects
 
     def __str__(self) -> str:
-        return getattr(self.thing, "__qualname__", repr(self.thing))
+        return getattr(self.target, "__qualname__", repr(self.target))
 
     @property
     def is_pending(self) -> bool:
         return self.kind == PENDING
 
-    def of(self, thing: Any) -> Registration:
+    def of(self, target: Any) -> Registration:
         """Return the registration that a pending one becomes when it is applied."""
-        return Registration(self.thing, thing, dict(self.options), self.subjects)
+        return Registration(self.target, target, dict(self.options), self.subjects)
 
     def same_as(self, other: Registration) -> bool:
-        """Whether both declare the same thing under the same name."""
+        """Whether both declare the same target under the same name."""
         return self._identity() == other._identity()
 
     def _identity(self) -> tuple[Any, ...]:
         named = (self.options.get("name"), self.options.get("uri"))
-        return (self.kind, self.thing, self.subjects, *named)
+        return (self.kind, self.target, self.subjects, *named)
 
     def declarations(self, problems: list[CheckMessage]) -> list[Declaration]:
         """Return the declarations. Add an error to ``problems`` if they cannot be made."""
@@ -77,9 +77,9 @@ class Registration:
             return []
 
     def _replaced_internals(self) -> Iterator[CheckMessage]:
-        if self.kind == REGISTER and isinstance(self.thing, type):
-            for message, hint in replaced_internals(self.thing):
-                yield Error(message, hint=hint, obj=self.thing, id="django_mcp.E065")
+        if self.kind == REGISTER and isinstance(self.target, type):
+            for message, hint in replaced_internals(self.target):
+                yield Error(message, hint=hint, obj=self.target, id="django_mcp.E065")
 
     def _make_declarations(self) -> list[Declaration]:
         """Return the declarations. Raise ``TypeError`` or ``ImproperlyConfigured``."""
@@ -88,24 +88,24 @@ class Registration:
         from .tools import Tool
 
         if self.kind == REGISTER:
-            if not is_declaration(self.thing):
+            if not is_declaration(self.target):
                 raise TypeError(f"{self} is not a Tool, Resource, Prompt or ModelResource.")
-            return self.thing._made_for(self.subjects)  # type: ignore[no-any-return]
+            return self.target._made_for(self.subjects)  # type: ignore[no-any-return]
         kinds: dict[str, type[Declaration]] = {"tool": Tool, "prompt": Prompt, "resource": Resource}
-        return [kinds[self.kind]._from_function(self.thing, **self.options)]
+        return [kinds[self.kind]._from_function(self.target, **self.options)]
 
     def problem(self) -> CheckMessage:
         """Return the error for a decorator that was never applied."""
         given = [getattr(subject, "__name__", repr(subject)) for subject in self.subjects]
         given += [f"{name}={value!r}" for name, value in self.options.items()]
         return Error(
-            f"{self.thing}({', '.join(given)}) was called and never applied.",
+            f"{self.target}({', '.join(given)}) was called and never applied.",
             hint="Use it as a decorator, or pass the class: register(Model, Resource).",
-            obj=self.thing,
+            obj=self.target,
             id="django_mcp.E002",
         )
 
 
-def is_declaration(thing: Any) -> bool:
-    """Whether ``thing`` is a class that can be registered."""
-    return hasattr(thing, "_made_for")
+def is_declaration(cls: Any) -> bool:
+    """Whether ``cls`` is a class that can be registered."""
+    return hasattr(cls, "_made_for")

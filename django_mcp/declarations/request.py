@@ -1,14 +1,18 @@
-"""The first argument of the project's code: who calls, which server, and questions to the client.
+"""``Request``, the first argument of the project's functions.
 
-A ``Request`` never waits for the client. A question looks up the client's answer. If there is none,
-it raises an exception that ends the run of the call, and the call runs again with the answer.
-Progress and log messages go to a ``CallNotifier``. So a request needs no event loop and no thread,
-and can be made again in another process from the principal, the server and the host.
+It has the caller and the server, and asks the client.
 
-``ClientCapabilities`` is ``request.can``: what the client can be asked.
+A ``Request`` never waits for the client. To ask the client a question, the project's code calls a
+method such as ``elicit``. The method looks for an answer that the client has already given. Without
+one it raises ``InputRequired``, which ends this run of the call. When the answer arrives, the call
+runs again from the start, in any process, with a new ``Request`` that knows the answer.
 
-``http_request`` makes Django's ``HttpRequest`` for code that needs one. It has the server's public
-URL and the user. It has no body and no headers of the client, so that no token reaches such code.
+Progress and log messages go to a ``CallNotifier``, which sends them.
+
+``request.can`` are the ``ClientCapabilities``: which questions the client supports.
+
+``request.http`` is a Django ``HttpRequest`` for code that needs one. It has the server's public URL
+and the user. It has no body and no headers of the client, so that no token reaches such code.
 """
 
 from __future__ import annotations
@@ -55,7 +59,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class ClientCapabilities:
-    """``request.can``: what this client can be asked."""
+    """``request.can``: which questions this client supports."""
 
     offered: Mapping[str, Any]
 
@@ -122,11 +126,11 @@ class NoNotifier:
 
 @dataclass(slots=True)
 class KnownAnswers:
-    """Answers and steps of earlier runs of a call.
+    """The client's answers, and the values of ``once``, from earlier runs of a call.
 
-    ``known`` are answers by the digest of their question. ``named`` came with the request under
-    keys that the client chose. ``remembered`` are the values of ``once``. ``used`` are those that
-    this run has already read.
+    ``known`` are answers by the digest of their question. ``named`` are answers that the client
+    sent with its request, by the key of the question. ``remembered`` are the values of ``once`` by
+    their key. ``used`` are the digests and keys that this run has already asked for.
     """
 
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -136,15 +140,16 @@ class KnownAnswers:
 
     @property
     def replaying(self) -> bool:
-        """Whether the run has not yet read everything that an earlier run has reached.
+        """Whether this run still repeats what an earlier run did.
 
-        Messages are not sent meanwhile, because the earlier run has sent them.
+        The run then sends no messages, because the earlier run has sent them. It has caught up once
+        it has used all answers and values of ``once``.
         """
         return not self.used.issuperset((*self.known, *self.remembered))
 
 
 class Request:
-    """A call as the project's code sees it: the first argument of every function.
+    """The call that a function of the project runs in. It is the function's first argument.
 
     It is not an ``HttpRequest``. ``.http`` is one, for code that needs it.
     """
@@ -160,7 +165,7 @@ class Request:
         offered: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
         answers: KnownAnswers | None = None,
-        say: CallNotifier | None = None,
+        notifier: CallNotifier | None = None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self.principal, self.server, self.host, self.revision = principal, server, host, revision
@@ -168,7 +173,7 @@ class Request:
         self.meta = meta or {}
         self.can = ClientCapabilities(offered or {})
         self._answers = answers or KnownAnswers()
-        self._say: CallNotifier = say or NoNotifier()
+        self._notifier: CallNotifier = notifier or NoNotifier()
         self._stopped = stopped
         self._occurrences: dict[str, int] = {}
         self.asks = True
@@ -191,7 +196,6 @@ class Request:
     @cached_property
     def http(self) -> HttpRequest:
         """An ``HttpRequest`` for code that needs one: with ``.user``, without body and token."""
-
         return http_request(self)
 
     # Messages.
@@ -200,7 +204,7 @@ class Request:
         """Tell the client how far the call is. Values that do not increase are not sent."""
         self._raise_if_stopped()
         if not self._answers.replaying:
-            self._say.progress(done, total, message)
+            self._notifier.progress(done, total, message)
 
     def log(self, level: str, data: Any, *, logger: str | None = None) -> None:
         """Send the client a log message of an RFC 5424 ``level``, from "debug" to "emergency".
@@ -210,7 +214,7 @@ class Request:
         """
         self._raise_if_stopped()
         if not self._answers.replaying:
-            self._say.log(level, data, logger)
+            self._notifier.log(level, data, logger)
 
     def release_stream(self) -> None:
         """Close the connection that waits for the response.
@@ -222,7 +226,7 @@ class Request:
         """
         self._raise_if_stopped()
         if not self._answers.replaying:
-            self._say.release()
+            self._notifier.release()
 
     # Questions and steps.
 
@@ -338,7 +342,12 @@ class Request:
         return self.ask(**{question.key or "": question})[question.key or ""]
 
     def _answer(self, name: str, question: Question) -> tuple[Any, Callable[[], Any]]:
-        """Return the question if it must be asked, and a function that returns its value if not."""
+        """Return the question if it must be sent, or else a function that returns its value.
+
+        The first item is (key, digest, question) or None. The function raises the error that an
+        answer means, such as ``Declined``. It is called when all questions of an ``ask`` have
+        answers.
+        """
         question = question.of(self)
         wire = repr(question.wire())
         self._occurrences[wire] = self._occurrences.get(wire, 0) + 1
@@ -351,6 +360,7 @@ class Request:
         try:
             value = read_answer(question, answer)
         except WrongAnswer as wrong:
+            # Forget the answer. Otherwise each run would read it again and ask without end.
             self._answers.known.pop(digest, None)
             return (name or digest, digest, question.again(str(wrong))), lambda: None
         except Exception as error:
@@ -362,7 +372,8 @@ class Request:
         self._answers.used.add(digest)
         found = self._answers.known.get(digest)
         if found is None and name:
-            # Remove it, so that an equal question later in the call is asked.
+            # Use it for one question only. An equal question later in the call has another digest,
+            # and is sent to the client.
             found = self._answers.named.pop(name, None)
             if found is not None:
                 self._answers.known[digest] = found
@@ -389,12 +400,12 @@ class Request:
         self, done: float, total: float | None = None, message: str | None = None
     ) -> None:
         """Like ``progress``. If messages come faster than they are written, wait first."""
-        await self._say.apause()
+        await self._notifier.apause()
         self.progress(done, total, message)
 
     async def alog(self, level: str, data: Any, *, logger: str | None = None) -> None:
         """Like ``log``. If messages come faster than they are written, wait first."""
-        await self._say.apause()
+        await self._notifier.apause()
         self.log(level, data, logger=logger)
 
     async def arelease_stream(self) -> None:
@@ -480,7 +491,10 @@ def http_request(request: Request) -> HttpRequest:
 
 
 def environ(request: Request) -> dict[str, Any]:
-    """Return the WSGI environment of an anonymous GET request to the server's endpoint."""
+    """Return the WSGI environment of an anonymous GET request to the server's endpoint.
+
+    It contains no header of the client, so that the project's code cannot pass on its token.
+    """
     origin = urlsplit(settings.URL)
     secure = origin.scheme == "https"
     host = request.host or origin.netloc

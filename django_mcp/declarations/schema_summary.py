@@ -294,8 +294,8 @@ def _numbers(words: list[str], number: str, text: str) -> list[str]:
         return words
     if not written.intersection(words):
         return words
-    kept = [word for word in words if word not in written]
-    return [f"{word} (also as text)" if word.startswith(number) else word for word in kept]
+    others = [word for word in words if word not in written]
+    return [f"{word} (also as text)" if word.startswith(number) else word for word in others]
 
 
 def _joined_by_or(words: Sequence[str]) -> str:

@@ -63,11 +63,11 @@ def violations(schema: dict[str, Any], value: Any, *, formats: bool = True) -> l
 def _sentence(error: Any) -> str:
     """Return an error of jsonschema as a sentence that starts with the path of the value."""
     error = _most_specific(error)
-    place = ".".join(str(step)[:80] for step in list(error.absolute_path)[:8])
+    path = ".".join(str(step)[:80] for step in list(error.absolute_path)[:8])
     message = _alternatives(error) or error.message
     if len(message) > MAX_MESSAGE_LENGTH:  # jsonschema writes the value before the error
         message = message.replace(repr(error.instance), "this value")[:MAX_MESSAGE_LENGTH]
-    return f"{place}: {message}" if place else message
+    return f"{path}: {message}" if path else message
 
 
 def _most_specific(error: Any) -> Any:

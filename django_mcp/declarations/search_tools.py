@@ -137,12 +137,12 @@ class SearchTool(ModelRowsDeclaration, Tool):
         this schema.
         """
         shown, filters = self._resource._field_set.entries, self._resource._search.filters
-        told = {
+        described = {
             name: schema
             for name, entry in shown.items()
             if name not in filters and not INFORMATIVE_KEYWORDS.isdisjoint(schema := entry.schema())
         }
-        row = {"type": "object"} | ({"properties": told} if told else {})
+        row = {"type": "object"} | ({"properties": described} if described else {})
         results = {"type": "array", "items": row}
         return {
             "type": "object",

@@ -218,11 +218,11 @@ class Server:
         """
         self._record(pending)
 
-        def apply(thing: F) -> F:
+        def apply(target: F) -> F:
             if pending in self._records:
                 self._records.remove(pending)
-            self._record(pending.of(thing))
-            return thing
+            self._record(pending.of(target))
+            return target
 
         return apply
 
@@ -303,8 +303,8 @@ def _change(record: Registration) -> None:
 
 
 def _models(record: Registration) -> Iterator[tuple[type[Any], str]]:
-    if getattr(record.thing, "_kind", "") == "model resource":
-        found = VARIABLE.search(str(record.thing.uri or ""))
+    if getattr(record.target, "_kind", "") == "model resource":
+        found = VARIABLE.search(str(record.target.uri or ""))
         for model in record.subjects:  # may be anything: checks report other things than models
             if isinstance(model, type) and hasattr(model, "_meta"):
                 yield model, found[1] if found else "pk"

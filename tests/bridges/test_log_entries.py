@@ -9,7 +9,7 @@ from django.test import modify_settings
 from django.utils.translation import override
 
 from django_mcp.bridges import rows
-from django_mcp.bridges.rows import ADDED, changed, logged
+from django_mcp.bridges.rows import ADDED, change_message, log_action
 from tests.declarations.world import asked
 from tests.shop.models import Invoice
 
@@ -21,7 +21,7 @@ def test_the_flags_are_the_admins():
 
 
 def test_an_entry_is_the_admins(alice, invoice):
-    logged(asked(alice), invoice, CHANGE, changed(Invoice, ["total", "tags"]))
+    log_action(asked(alice), invoice, CHANGE, change_message(Invoice, ["total", "tags"]))
     entry = LogEntry.objects.get()
     assert (entry.user, entry.get_edited_object()) == (alice, invoice)
     assert (entry.object_repr, entry.action_flag) == ("A-1", CHANGE)
@@ -30,22 +30,22 @@ def test_an_entry_is_the_admins(alice, invoice):
 
 
 def test_what_was_added_and_deleted(alice, invoice):
-    logged(asked(alice), invoice, ADDITION, ADDED)
-    logged(asked(alice), invoice, DELETION)
+    log_action(asked(alice), invoice, ADDITION, ADDED)
+    log_action(asked(alice), invoice, DELETION)
     added, deleted = LogEntry.objects.order_by("pk")
     assert added.get_change_message() == "Added." and deleted.is_deletion()
 
 
 def test_names_are_kept_untranslated(alice, invoice):
     with override("de"):
-        message = changed(Invoice, ["status"])
+        message = change_message(Invoice, ["status"])
     assert json.dumps(message) == '[{"changed": {"fields": ["Status"]}}]'
 
 
 @pytest.mark.parametrize("nobody", [True, False], ids=["nobody", "without the admin"])
 def test_there_is_none(alice, invoice, nobody):
     with modify_settings(INSTALLED_APPS={"remove": [] if nobody else ["django.contrib.admin"]}):
-        logged(asked(None if nobody else alice), invoice, DELETION)
+        log_action(asked(None if nobody else alice), invoice, DELETION)
     assert not LogEntry.objects.exists()
 
 
@@ -53,5 +53,5 @@ def test_a_user_of_another_kind_has_none(db, invoice):
     class Machine:
         pk, is_authenticated, is_active = 1, True, True
 
-    logged(asked(Machine()), invoice, DELETION)
+    log_action(asked(Machine()), invoice, DELETION)
     assert not LogEntry.objects.exists()

@@ -149,8 +149,8 @@ GATES: dict[str, list[Patch]] = {
     ],
     "permission": [(Declaration, "_decide", lambda self, request: FOR_EVERYBODY)],
     "rows to write through the resource": [
-        ("django_mcp.bridges.model_operations", "held", held_from_everything),
-        ("django_mcp.bridges.forms", "held", held_from_everything),
+        ("django_mcp.bridges.model_operations", "locked_row", held_from_everything),
+        ("django_mcp.bridges.forms", "locked_row", held_from_everything),
     ],
     "rows of forms through the resource": [(FormInput, "_found", named_from_everything)],
     "rows of questions through the resource": [

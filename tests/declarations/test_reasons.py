@@ -102,7 +102,7 @@ def things(server):
     def read(request):
         return "b"
 
-    return list(right(server)._things())
+    return list(right(server)._declarations())
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_reasons_agree_with_answers(things, people, server, settings, backends):
     """Of the shop and of every rule there is, for every kind of user."""
     settings.AUTHENTICATION_BACKENDS = backends
     seen = set()
-    for thing in [*things, *mcp.server.ready()._things()]:
+    for thing in [*things, *mcp.server.ready()._declarations()]:
         for principal in people:
             request = mcp.Request(principal, server)
             with surrounded(request):

@@ -93,7 +93,7 @@ def test_there_is_no_session_but_an_http_request(alice):
 
 def test_what_is_said():
     said = Said()
-    request = asked(say=said)
+    request = asked(notifier=said)
     request.progress(1, 2, "half")
     request.progress(2.5)
     request.log("info", {"a": 1}, logger="shop")
@@ -102,7 +102,7 @@ def test_what_is_said():
 
 def test_a_call_taken_back_says_and_asks_nothing_more():
     said = Said()
-    request = asked(say=said, stopped=lambda: True, offered=EVERYTHING)
+    request = asked(notifier=said, stopped=lambda: True, offered=EVERYTHING)
     assert request.cancelled
     for act in (
         lambda: request.progress(1), lambda: request.log("info", 1), lambda: request.elicit("?"),
@@ -118,7 +118,7 @@ def test_what_was_said_before_the_last_answer_is_not_said_again():
     first = question_of(lambda: able().elicit("One?"))
     second = question_of(lambda: able().elicit("Two?"))
     said = Said()
-    request = able(known(first, second), say=said)
+    request = able(known(first, second), notifier=said)
     request.progress(1)
     request.elicit("One?")
     request.log("info", "between")
@@ -131,7 +131,7 @@ def test_what_was_said_before_the_last_answer_is_not_said_again():
 
 def test_steps_done_once_are_answers_too():
     said = Said()
-    request = able(KnownAnswers(remembered={"a": 1}), say=said)
+    request = able(KnownAnswers(remembered={"a": 1}), notifier=said)
     request.progress(1)
     assert request.once("a", print) == 1
     request.progress(2)
@@ -437,7 +437,7 @@ def test_the_same_from_asynchronous_code():
     )
 
     async def run():
-        request = able(answers, say=said)
+        request = able(answers, notifier=said)
         found = [
             await request.aelicit("Sure?"), await request.aroots(),
             (await request.asample("hi")).text, await request.aonce("a", print),

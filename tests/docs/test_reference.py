@@ -195,7 +195,7 @@ def test_servers_have_the_public_attributes_that_are_documented():
 
 
 def test_resolved_declarations_have_no_other_public_attributes():
-    for thing in mcp.server.ready()._things():
+    for thing in mcp.server.ready()._declarations():
         ours = next(cls for cls in type(thing).__mro__ if is_ours(cls))
         theirs = {name for cls in type(thing).__mro__ if not is_ours(cls) for name in vars(cls)}
         assert public_names(thing) - theirs <= documented_names(ours), thing

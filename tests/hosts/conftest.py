@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.restarts.wire import Client
+from tests.restarts.processes import Client
 from tools.database_servers import do, folder_of, program
 
 from . import network, shown

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.restarts.wire import environment, migrate
+from tests.restarts.processes import environment, migrate
 from tools.database_servers import free_port, program
 
 from . import shown

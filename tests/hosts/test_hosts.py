@@ -7,7 +7,7 @@ import time
 import pytest
 
 from django_mcp.calls.recovery import UNDONE
-from tests.restarts.wire import text
+from tests.restarts.processes import text
 
 pytestmark = pytest.mark.slow
 BY_POSTGRES = {"REDIS_URL": ""}  # which settings.py reads as none
@@ -75,7 +75,7 @@ def test_a_host_that_is_cut_off_for_longer_than_a_lease(site, connect, hosts):
     assert text(list(asked)[-1]) == "answer: True"
     # What it had begun to write is rolled back when PostgreSQL misses it, and written once.
     assert text(list(written)[-1]) == "written"
-    assert client.call("find", name="once").said() == "1"
+    assert client.call("find", name="once").tool_text() == "1"
     seen = numbers(looking, rest)
     assert seen == sorted(set(seen)), "an event came twice, or out of order"
     # It knows by itself that it is not to be sent anybody, and that nothing is better if it dies.
@@ -84,20 +84,20 @@ def test_a_host_that_is_cut_off_for_longer_than_a_lease(site, connect, hosts):
     assert time.monotonic() - began > 3
     hosts.mend("web1")
     site.until(lambda: site.asked("web1", "ready") == (200, "ready"))
-    assert client.call("find", name="once").said() == "1"
+    assert client.call("find", name="once").tool_text() == "1"
     back = client.post(
         {"jsonrpc": "2.0", "id": 99, "method": "tools/call",
          "params": {"name": "look", "arguments": {"seconds": 0}}},
         site.at("web1"),
     )  # fmt: skip
-    assert back.said() == "looked"
+    assert back.tool_text() == "looked"
     assert client.get(rest.last, site.at("web1")).status == 405
 
 
 def test_workers_serve_soon_after_an_outage_of_the_database(site, connect, data):
     """Whatever the pool of connections did meanwhile."""
     site.begin(**BY_POSTGRES)
-    assert connect(site.at("front")).call("find", name="nobody").said() == "0"
+    assert connect(site.at("front")).call("find", name="nobody").tool_text() == "0"
     data("stop")
     try:
         site.until(lambda: site.asked("web1", "ready")[0] == 503)
@@ -108,7 +108,7 @@ def test_workers_serve_soon_after_an_outage_of_the_database(site, connect, data)
     for name in ("web1", "web2"):
         site.until(lambda name=name: site.asked(name, "ready") == (200, "ready"))
     assert time.monotonic() - began < OUTAGE / 2
-    assert connect(site.at("front")).call("find", name="nobody").said() == "0"
+    assert connect(site.at("front")).call("find", name="nobody").tool_text() == "0"
 
 
 OUTAGE = 34  # seconds: left to itself the pool would try next about half a minute later

@@ -1,4 +1,4 @@
-"""The endpoint, in a process whose lease is short."""
+"""The ASGI application of a worker process whose lease is short."""
 
 import os
 

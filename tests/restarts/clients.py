@@ -1,6 +1,6 @@
-"""Clients of the authorization server, and what people do with them in their browsers.
+"""OAuth clients, and what users and administrators do with them in the browser.
 
-For the process of a ``Hand``, whose project has an authorization server.
+The code runs in a ``Shell``, whose project has an authorization server.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.oauth.tokens import application, issued, refresh
 
 
 def connected(user: User, name: str) -> str:
-    """The token of a client that registered itself and was let in by a person."""
+    """Create a registered client that the user has authorized, and return its access token."""
     client = application(name, registration_source="dcr")
     ClientProfile.objects.create(client_id=client.client_id, source="dcr")
     row, secret = issued(user, client, server)
@@ -28,22 +28,22 @@ def connected(user: User, name: str) -> str:
 
 
 def revoke(name: str, secret: str) -> None:
-    """As the client itself does."""
-    told = {"token": secret, "client_id": _profile(name).client_id}
-    _done(_browser().post("/oauth/revoke", told))
+    """Revoke the token as the client itself does."""
+    form = {"token": secret, "client_id": _profile(name).client_id}
+    _done(_browser().post("/oauth/revoke", form))
 
 
 def disconnect(name: str, user: User) -> None:
-    told = {"client": _profile(name).client_id}
-    _done(_browser(user).post("/oauth/connections", told))
+    form = {"client": _profile(name).client_id}
+    _done(_browser(user).post("/oauth/connections", form))
 
 
 def in_the_admin(name: str, action: str) -> None:
-    """What somebody does who may do everything: ``block`` or ``revoke``."""
-    told = {"action": action, "_selected_action": [_profile(name).pk]}
+    """Run the admin action ``block`` or ``revoke`` as a superuser."""
+    form = {"action": action, "_selected_action": [_profile(name).pk]}
     page = reverse("admin:django_mcp_oauth_clientprofile_changelist")
     root = User.objects.create_superuser(f"root {time.time()}")
-    _done(_browser(root).post(page, told, follow=True))
+    _done(_browser(root).post(page, form, follow=True))
 
 
 def _profile(name: str) -> ClientProfile:

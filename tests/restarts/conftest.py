@@ -1,4 +1,4 @@
-"""Processes that serve, and clients of them, ended with the test."""
+"""Fixtures that start worker processes and clients, and end them with the test."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from .rights import Hand, Told
-from .wire import ROOT, Answer, Client, Process, environment, migrate
+from .processes import ROOT, Client, Process, Response, environment, migrate
+from .revocation import Shell, StreamRecorder
 
 NAME = f"django_mcp_restarts_{os.getpid()}"
 
 
 @pytest.fixture(scope="module")
 def project() -> dict[str, str]:
-    """What the environment says of the project: a module may have it otherwise."""
+    """Environment variables for the project's settings; a module may override them."""
     return {}
 
 
@@ -33,7 +33,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory, project: dict[str, str]) ->
 
 @pytest.fixture
 def begin(tables: Path) -> Iterator[Callable[..., Process]]:
-    """Begins processes, and kills those that are left."""
+    """Start worker processes, and kill those that still run at the end."""
     begun: list[Process] = []
 
     def made(**options: Any) -> Process:
@@ -47,13 +47,13 @@ def begin(tables: Path) -> Iterator[Callable[..., Process]]:
 
 @pytest.fixture
 def pair(begin: Callable[..., Process]) -> tuple[int, int]:
-    """The ports of two processes on the same databases."""
+    """The ports of two worker processes that share their databases."""
     return begin().port, begin().port
 
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., Client]]:
-    """Makes clients, and closes all of their connections."""
+    """Create clients, and close their connections at the end."""
     made: list[Client] = []
 
     def connected(port: int, token: str = "", **more: str) -> Client:
@@ -65,20 +65,20 @@ def connect() -> Iterator[Callable[..., Client]]:
         client.close()
 
 
-# Three processes that serve, and one that changes what they know.
+# Three worker processes, and a shell that changes their database.
 
 
 @pytest.fixture
 def more(request: pytest.FixtureRequest, project: dict[str, str]) -> dict[str, str]:
-    """The database that the suite runs on: SQLite's is a file that processes share anyway."""
+    """Variables that name the suite's database server, if it is not SQLite."""
     is_file = connection.vendor == "sqlite"
     named = {} if is_file else {"RESTARTS_DATABASE": request.getfixturevalue("database")}
     return project | named
 
 
 @pytest.fixture
-def hand(tables: Path, more: dict[str, str]) -> Iterator[Hand]:
-    made = Hand(tables, **more)
+def shell(tables: Path, more: dict[str, str]) -> Iterator[Shell]:
+    made = Shell(tables, **more)
     yield made
     made.do("Switch.objects.all().delete()")
     made.close()
@@ -90,12 +90,12 @@ def ports(begin: Callable[..., Process], more: dict[str, str]) -> list[int]:
 
 
 @pytest.fixture
-def told() -> Iterator[Callable[..., Told]]:
-    """Reads streams, and breaks their connections at the end."""
-    made: list[Told] = []
+def record() -> Iterator[Callable[..., StreamRecorder]]:
+    """Record streams, and close their connections at the end."""
+    made: list[StreamRecorder] = []
 
-    def reading(answer: Answer) -> Told:
-        made.append(Told(answer))
+    def reading(answer: Response) -> StreamRecorder:
+        made.append(StreamRecorder(answer))
         return made[-1]
 
     yield reading
@@ -107,7 +107,7 @@ def told() -> Iterator[Callable[..., Told]]:
 def database(
     tables: Path, project: dict[str, str], django_db_setup: Any, django_db_blocker: Any
 ) -> Iterator[str]:
-    """A database of their own for processes that are killed."""
+    """A separate database for processes that are killed."""
     with django_db_blocker.unblock():
         _statement(f"CREATE DATABASE {NAME}")
         try:

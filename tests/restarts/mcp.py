@@ -1,4 +1,4 @@
-"""Tools that take their time."""
+"""Tools and resources of the project that the worker processes serve."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ mcp.server.sse = True
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 async def look(request, seconds: float, steps: int = 0) -> str:
-    """Take a while, and change nothing."""
+    """Take some time, without side effects."""
     for step in range(steps):
         await request.aprogress(step + 1, steps)
         await asyncio.sleep(seconds / steps)
@@ -24,7 +24,7 @@ async def look(request, seconds: float, steps: int = 0) -> str:
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 async def speak(request, times: int) -> str:
-    """Say much: 100,000 characters each time."""
+    """Log 100,000 characters, several times."""
     for _ in range(times):
         await request.alog("info", "x" * 100_000)
         await asyncio.sleep(0.02)
@@ -33,7 +33,7 @@ async def speak(request, times: int) -> str:
 
 @mcp.tool(permission=mcp.PUBLIC)
 def act(request, seconds: float) -> str:
-    """Take a while, in a thread, and change something."""
+    """Take some time in a thread, as a tool with side effects."""
     time.sleep(seconds)
     return "acted"
 
@@ -46,7 +46,7 @@ def ask(request) -> str:
 
 @mcp.tool(permission=mcp.PUBLIC)
 async def release(request, seconds: float) -> str:
-    """Let the connection go."""
+    """Release the connection."""
     await request.arelease_stream()
     await asyncio.sleep(seconds)
     return "released"
@@ -60,7 +60,7 @@ def change(request) -> str:
 
 
 def written(request, name: str) -> str:
-    """Write, and take a while before it is committed, once: who does it again is quick."""
+    """Write, and on the first run wait before the commit."""
     begun = Group.objects.using("mcp").filter(name=f"{name} was begun").exists()
     Group.objects.create(name=name)
     if not begun:
@@ -102,7 +102,7 @@ class InSteps(Pure):
 
 @mcp.tool(permission=mcp.PUBLIC)
 def hook(request, name: str) -> str:
-    """Write, and take a while after that is committed."""
+    """Write, and wait after the commit."""
     request.progress(1)
     Group.objects.create(name=name)
     transaction.on_commit(lambda: time.sleep(60))
@@ -111,7 +111,7 @@ def hook(request, name: str) -> str:
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 def find(request, name: str) -> int:
-    """How often it was written."""
+    """Return how many rows with that name exist."""
     return Group.objects.filter(name=name).count()
 
 
@@ -121,7 +121,7 @@ mcp.register(InSteps)
 
 @mcp.tool
 async def private(request, seconds: float, steps: int = 0) -> str:
-    """Take a while, for users."""
+    """Take some time, for users only."""
     for step in range(steps):
         await request.aprogress(step + 1, steps)
         await asyncio.sleep(seconds / steps)
@@ -130,7 +130,7 @@ async def private(request, seconds: float, steps: int = 0) -> str:
 
 @mcp.resource("broken://one", permission=mcp.PUBLIC)
 async def broken(request) -> str:
-    """Speak, and fail: the answer is an error, at the end of a stream."""
+    """Report progress, then fail: the error ends the stream."""
     await request.aprogress(1)
     await asyncio.sleep(0.5)
     raise RuntimeError("It is broken.")
@@ -148,27 +148,27 @@ class Groups(mcp.ModelResource):
 
 @mcp.tool(permission=mcp.PUBLIC)
 def make_groups(request, names: list[str]) -> list[int]:
-    """Write groups, by one statement."""
+    """Create groups by one statement."""
     return [group.pk for group in Group.objects.bulk_create(Group(name=name) for name in names)]
 
 
 @mcp.tool(permission=mcp.PUBLIC)
 def save_group(request, key: int, name: str) -> str:
-    """Save one as any code would."""
+    """Save a group."""
     Group(pk=key, name=name).save()
     return "saved"
 
 
 @mcp.tool(permission="auth.view_group", read_only=True)
 async def guarded(request, seconds: float = 0) -> str:
-    """Take a while, for who may see groups."""
+    """Take some time, for users who may see groups."""
     await asyncio.sleep(seconds)
     return f"done for {request.user}"
 
 
 @mcp.tool(permission="auth.view_group", atomic=False)
 def guarded_writing(request, name: str, seconds: float = 0) -> str:
-    """Look again and again, and write, for who may see groups."""
+    """Query repeatedly, then write, for users who may see groups."""
     for _ in range(int(seconds * 20)):
         Group.objects.filter(name=name).exists()
         time.sleep(0.05)
@@ -178,11 +178,11 @@ def guarded_writing(request, name: str, seconds: float = 0) -> str:
 
 @mcp.tool(permission="auth.view_group", atomic=False)
 def resign(request) -> str:
-    """Give up the permission by which this is called, in a step; then it runs again."""
+    """Remove the permission that this call needs in a step; then the call runs again."""
     return request.once("step", lambda: str(request.user.groups.clear() or "done"))
 
 
 @mcp.resource("guarded://one", permission="auth.view_group")
 def guarded_resource(request) -> str:
-    """Something for who may see groups."""
+    """A resource for users who may see groups."""
     return "one"

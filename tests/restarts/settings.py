@@ -1,4 +1,4 @@
-"""A project whose processes are killed: two SQLite files in a folder that a test names.
+"""Settings of a project whose processes are killed: two SQLite files in a folder that a test names.
 
 Or one database that it names, of the server that the tests use.
 """
@@ -32,7 +32,7 @@ DJANGO_MCP = {
     "THREADS": int(os.environ.get("THREADS", 10)),
 }  # fmt: skip
 if os.environ.get("OAUTH"):
-    # Beside all that: an authorization server, an admin, and people in a browser.
+    # In addition: an authorization server, the admin and browser sessions.
     from django_mcp.oauth import dot_settings
 
     URL = "https://restarts.example"

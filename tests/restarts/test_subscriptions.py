@@ -1,6 +1,6 @@
-"""500 subscriptions over three processes and a Redis that goes: each change is told, once.
+"""500 subscriptions at three workers: each change is notified once, also without Redis.
 
-And what a process that is gone knew, the next one knows.
+A worker that takes over also knows what a killed one had notified.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from django.db import connection
 
 from ..redis import a_redis
-from .wire import text
+from .processes import text
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PREFIX = "io.modelcontextprotocol/"
@@ -32,12 +32,12 @@ META = {
 }  # fmt: skip
 
 
-class Hearer:
-    """A connection that counts what it is told."""
+class Subscriber:
+    """A connection that counts the notifications it receives."""
 
     def __init__(self, port: int, uris: list[str]) -> None:
         self.port, self.uris = port, uris
-        self.told: Counter[str] = Counter()
+        self.received: Counter[str] = Counter()
         self.open = asyncio.Event()
 
     async def _send(self, method: str, headers: dict[str, str], body: bytes = b"") -> None:
@@ -96,11 +96,11 @@ class Hearer:
                     assert message["params"]["notifications"]["resourceSubscriptions"] == self.uris
                     self.open.set()
                 elif message["method"] == "notifications/resources/updated":
-                    self.told[message["params"]["uri"]] += 1
+                    self.received[message["params"]["uri"]] += 1
 
 
 def answered(answer: Any) -> Any:
-    """The response, whether it comes at once or as a stream."""
+    """Return the response, from JSON or from a stream."""
     if "json" in answer.headers["content-type"]:
         return answer.json()
     return list(answer)[-1]
@@ -120,7 +120,7 @@ def begun(request, begin, redis) -> Callable[[], Any]:
     return lambda: begin(**more)
 
 
-def test_every_change_is_told_once(begun, connect, redis):
+def test_every_change_is_notified_once(begun, connect, redis):
     workers = [begun() for _ in range(3)]
     client = connect(workers[0].port)
     names = [f"row {number} {random.random()}" for number in range(ROWS)]
@@ -134,22 +134,22 @@ def test_every_change_is_told_once(begun, connect, redis):
         assert text(answered(client.call("save_group", key=keys[place], name=name))) == "saved"
 
     sessions = [connect(workers[number % 3].port) for number in range(SESSIONS)]
-    hearers = [Hearer(workers[n % 3].port, [uris[n % ROWS]]) for n in range(LISTENS)]
+    subscribers = [Subscriber(workers[n % 3].port, [uris[n % ROWS]]) for n in range(LISTENS)]
     for number, session in enumerate(sessions):
         mine = [uris[(number * EACH + one) % ROWS] for one in range(EACH)]
         for uri in mine:
             message = {"jsonrpc": "2.0", "id": uri, "method": "resources/subscribe"}
             assert answered(session.post(message | {"params": {"uri": uri}}))["result"] == {}
-        # Read at another worker than that to which it was said.
-        hearers.append(Hearer(workers[(number + 1) % 3].port, mine))
+        # The stream is read at another worker than the one that stored the subscription.
+        subscribers.append(Subscriber(workers[(number + 1) % 3].port, mine))
 
-    async def all_told(expected: Counter[str]) -> None:
+    async def wait_until_received(expected: Counter[str]) -> None:
         def missing() -> list[Any]:
             return [
-                (place, uri, hearer.told[uri], expected[uri])
-                for place, hearer in enumerate(hearers)
-                for uri in hearer.uris
-                if hearer.told[uri] < expected[uri]
+                (place, uri, subscriber.received[uri], expected[uri])
+                for place, subscriber in enumerate(subscribers)
+                for uri in subscriber.uris
+                if subscriber.received[uri] < expected[uri]
             ]
 
         try:
@@ -158,15 +158,17 @@ def test_every_change_is_told_once(begun, connect, redis):
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise AssertionError(missing()[:10]) from None
-        await asyncio.sleep(2)  # and nothing follows
-        for hearer in hearers:
-            assert hearer.told == {uri: expected[uri] for uri in hearer.uris if expected[uri]}
+        await asyncio.sleep(2)  # no duplicates follow
+        for subscriber in subscribers:
+            assert subscriber.received == {
+                uri: expected[uri] for uri in subscriber.uris if expected[uri]
+            }
 
     async def scenario() -> None:
-        tasks = [asyncio.ensure_future(one.listen()) for one in hearers[:LISTENS]]
-        for session, one in zip(sessions, hearers[LISTENS:], strict=True):
+        tasks = [asyncio.ensure_future(one.listen()) for one in subscribers[:LISTENS]]
+        for session, one in zip(sessions, subscribers[LISTENS:], strict=True):
             tasks.append(asyncio.ensure_future(one.get(session.headers)))
-        opened = asyncio.gather(*(one.open.wait() for one in hearers))
+        opened = asyncio.gather(*(one.open.wait() for one in subscribers))
         async with asyncio.timeout(120):
             # A connection that fails ends the waiting with its error.
             await asyncio.wait([opened, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -181,12 +183,12 @@ def test_every_change_is_told_once(begun, connect, redis):
             for place in random.sample(range(ROWS), ROWS):
                 await asyncio.to_thread(save, place)
             expected.update(uris)
-            await all_told(expected)
-        # What is hidden is told of once, and then no more.
+            await wait_until_received(expected)
+        # A hidden row is notified once and then no more.
         for _ in range(2):
             await asyncio.to_thread(save, 0, f"hidden {random.random()}")
         expected[uris[0]] += 1
-        await all_told(expected)
+        await wait_until_received(expected)
         await asyncio.sleep(0.1)
         for task in tasks:
             task.cancel()
@@ -197,22 +199,23 @@ def test_every_change_is_told_once(begun, connect, redis):
 
 
 @pytest.mark.timeout(120)
-def test_what_was_seen_in_lists_is_known_to_who_comes_after(begin, connect):
-    """The one that told of it is killed; the next tells that it cannot be seen any more."""
+def test_visibility_is_known_to_the_next_worker(begin, connect):
+    """The worker that notified is killed; the next one notifies that the row is hidden."""
     first = begin()
     client = connect(first.port)
     made = answered(client.call("make_groups", names=["a"]))
     (key,) = made["result"]["structuredContent"]["result"]
     subscribe = {"jsonrpc": "2.0", "id": 9, "method": "resources/subscribe"}
     uri = {"uri": f"model://auth/group/{key}"}
-    assert answered(client.post(subscribe | {"params": uri}))["result"] == {}  # saves are heard now
+    # Workers record changes only while somebody subscribes.
+    assert answered(client.post(subscribe | {"params": uri}))["result"] == {}
 
-    def told(name: str) -> None:
+    def save_and_check_notification(name: str) -> None:
         assert text(answered(client.call("save_group", key=key, name=name))) == "saved"
         methods = (message["method"] for message in client.get())
         assert "notifications/resources/list_changed" in methods
 
-    told("b")
+    save_and_check_notification("b")
     first.kill()
     client.port = begin().port
-    told("hidden")
+    save_and_check_notification("hidden")

@@ -1,4 +1,4 @@
-"""Processes that are killed within a transaction: what was written and what is told are one."""
+"""Processes killed within a transaction: the response agrees with what was committed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from django.db import connection
 
 from django_mcp.calls.recovery import UNDONE
 
-from .wire import SECONDS, text
+from .processes import SECONDS, text
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        connection.vendor == "sqlite", reason="SQLite's one writer is the tool: its outcome follows"
+        connection.vendor == "sqlite", reason="SQLite has one writer, which is the tool"
     ),
 ]
 
@@ -28,7 +28,7 @@ def begin(begin, database):
 
 @pytest.fixture
 def killed(begin, connect):
-    """The message that a client gets whose tool is killed, and how often what it wrote is there."""
+    """Kill a tool. Return the message that its client gets, and how often its row exists."""
 
     def run(tool: str, name: str, written: str) -> tuple[dict[str, Any], int]:
         first = begin(lease=3)
@@ -45,7 +45,7 @@ def killed(begin, connect):
 
 
 def _found(client, name: str) -> int:
-    return int(client.call("find", name=name).said())
+    return int(client.call("find", name=name).tool_text())
 
 
 def _until(condition) -> None:
@@ -55,21 +55,21 @@ def _until(condition) -> None:
         time.sleep(0.1)
 
 
-def test_what_a_killed_tool_wrote_is_undone_and_said_to_be(killed):
+def test_writes_of_a_killed_tool_are_rolled_back_and_reported(killed):
     answer, count = killed("write", "a", "a was begun")
     assert text(answer) == UNDONE and count == 0
 
 
-def test_what_is_all_in_its_transaction_runs_again(killed):
+def test_killed_transactional_tool_runs_again(killed):
     answer, count = killed("pure", "b", "b was begun")
     assert text(answer) == "written" and count == 1
 
 
-def test_a_step_that_was_cut_off_is_done_by_the_next_run(killed):
+def test_interrupted_step_is_done_by_the_next_run(killed):
     answer, count = killed("in_steps", "c", "c was begun")
     assert text(answer) == "written" and count == 1
 
 
-def test_what_was_committed_is_told_by_another(killed):
+def test_committed_result_is_sent_by_another_process(killed):
     answer, count = killed("hook", "d", "d")
     assert text(answer) == "written" and count == 1

@@ -22,7 +22,7 @@ from django.views.generic import View
 
 import django_mcp as mcp
 from django_mcp.bridges.forms import FormTool
-from django_mcp.bridges.rows import refusals
+from django_mcp.bridges.rows import translate_errors
 from django_mcp.bridges.views import ViewTools
 from django_mcp.bridges.views import results as view_pages
 from tests.bridges import site
@@ -301,6 +301,6 @@ def test_no_file_is_written_elsewhere(server, connect, alice, invoice, name):
 def test_what_a_database_repeats_is_not_logged(server, caplog, said):
     declare(server)
     resource = server.ready().models[Invoice][0]
-    with pytest.raises(mcp.ToolError), refusals(resource):
+    with pytest.raises(mcp.ToolError), translate_errors(resource):
         raise IntegrityError(*said)
     assert "number" in caplog.text and WORD not in caplog.text

@@ -64,7 +64,7 @@ class ViewHandler(BaseHandler):
 
     def resolve_request(self, request: Any) -> Any:
         match = super().resolve_request(request)
-        request.arrive(match.view_name, match.kwargs)
+        request.mark_reached(match.view_name, match.kwargs)
         return match
 
     def process_exception_by_middleware(self, exception: Exception, request: Any) -> Any:
@@ -73,18 +73,18 @@ class ViewHandler(BaseHandler):
 
 
 @lru_cache(maxsize=4)
-def _site(middleware: tuple[str, ...]) -> ViewHandler:
-    made = ViewHandler()
-    made.load_middleware()
-    return made
+def _handler(middleware: tuple[str, ...]) -> ViewHandler:
+    handler = ViewHandler()
+    handler.load_middleware()
+    return handler
 
 
-def _forget(**kwargs: Any) -> None:
+def _clear_handlers(**kwargs: Any) -> None:
     """Drop cached handlers when a test overrides settings, which middleware reads on creation."""
-    _site.cache_clear()
+    _handler.cache_clear()
 
 
-setting_changed.connect(_forget, dispatch_uid="django_mcp.bridges.views.execution")
+setting_changed.connect(_clear_handlers, dispatch_uid="django_mcp.bridges.views.execution")
 
 
 @dataclass
@@ -126,23 +126,23 @@ def response_of(
     messages: list[str] = []
     posted: ViewResponse | None = None
     for _ in range(MAX_REDIRECTS + 1):
-        made = ViewRequest(request, target, body, session)
-        with _answered(made) as response:
+        view_request = ViewRequest(request, target, body, session)
+        with _response_to(view_request) as response:
             # A message that is stored in the session appears again after the redirect.
-            told = map(str, get_messages(made))
-            messages += [message for message in told if message not in messages]
-            answer = ViewResponse(made, response, messages)
+            texts = map(str, get_messages(view_request))
+            messages += [message for message in texts if message not in messages]
+            answer = ViewResponse(view_request, response, messages)
             if posted is not None and (400 <= answer.status < 500 or _asks_to_sign_in(answer)):
                 # The POST succeeded. That the caller may not see the next page does not undo it.
                 yield posted
                 return
             _check(answer)
-            onward = _onward(answer, views)
-            if onward is None:
+            next_target = _redirect_target(answer, views)
+            if next_target is None:
                 yield answer
                 return
         posted = answer if body is not None else posted
-        target, body = onward, None
+        target, body = next_target, None
     raise ToolError("The redirects of this page lead round in a circle.")
 
 
@@ -156,14 +156,14 @@ def request_environment() -> Iterator[None]:
         timezone.override(timezone.get_current_timezone()),
     ):
         try:
-            _speak_as_a_site()
+            _activate_supported_language()
             yield
         finally:
             set_urlconf(urlconf)
             set_script_prefix(prefix)
 
 
-def _speak_as_a_site() -> None:
+def _activate_supported_language() -> None:
     """Activate the supported variant of the current language, as ``LocaleMiddleware`` will.
 
     For example "en" for "en-us". Otherwise addresses with a language prefix would not resolve.
@@ -175,15 +175,16 @@ def _speak_as_a_site() -> None:
 
 
 @contextmanager
-def _answered(made: ViewRequest) -> Iterator[HttpResponseBase]:
+def _response_to(view_request: ViewRequest) -> Iterator[HttpResponseBase]:
+    """Yield the response of the project's middleware and view. Close it afterwards."""
     response = None
     try:
-        response = _site(tuple(django_settings.MIDDLEWARE)).get_response(made)
+        response = _handler(tuple(django_settings.MIDDLEWARE)).get_response(view_request)
         yield response
     finally:
         # Not response.close(): it sends request_finished, on which Django closes database
         # connections.
-        for close in getattr(response, "_resource_closers", [made.close]):
+        for close in getattr(response, "_resource_closers", [view_request.close]):
             close()
 
 
@@ -199,7 +200,7 @@ def _check(answer: ViewResponse) -> None:
         raise failed if isinstance(failed, kind) else kind()
     if _asks_to_sign_in(answer):
         raise PermissionDenied()
-    if answer.request.method == "POST" and not answer.request.arrived and status < 400:
+    if answer.request.method == "POST" and not answer.request.reached and status < 400:
         raise ToolError("Something else answered in place of the page: nothing was done.")
 
 
@@ -219,15 +220,15 @@ def _asks_to_sign_in(answer: ViewResponse) -> bool:
 # Redirects.
 
 
-def _onward(answer: ViewResponse, views: Collection[str]) -> Target | None:
+def _redirect_target(answer: ViewResponse, views: Collection[str]) -> Target | None:
     """Return the page that a redirect leads to if it is one of ``views``, else None."""
     answer.leads_to = answer.location
     getting = answer.status in GET_AFTER or answer.request.method == "GET"
-    found = _page_at(answer) if getting and answer.leads_to else None
+    found = _target_of_redirect(answer) if getting and answer.leads_to else None
     return found if found is not None and found.name in views else None
 
 
-def _page_at(answer: ViewResponse) -> Target | None:
+def _target_of_redirect(answer: ViewResponse) -> Target | None:
     there, ours = urlsplit(str(answer.leads_to)), urlsplit(answer.request.build_absolute_uri())
     if (there.scheme, there.netloc) != (ours.scheme, ours.netloc):
         return None

@@ -162,16 +162,16 @@ class ViewRequest(WSGIRequest):
         super().__init__(environ(request) | _about(request, target, body))
         self.mcp, self.target, self.call_session = request, target, session
         self.failed: Exception | None = None
-        self.arrived = False
+        self.reached = False
         self._given: Any = None
         # AuthenticationMiddleware reads these attributes before it looks into the session.
         self._cached_user = self._acached_user = request.user
 
-    def arrive(self, name: str, kwargs: dict[str, Any]) -> None:
+    def mark_reached(self, name: str, kwargs: dict[str, Any]) -> None:
         """Mark the view as reached. Raise ``Resolver404`` if it is not the target's view."""
         if (name, kwargs) != (self.target.name, self.target.kwargs):
             raise Resolver404({"path": self.path_info})
-        self.arrived = True
+        self.reached = True
 
     @property
     def user(self) -> Any:
@@ -371,8 +371,8 @@ def multipart(data: Mapping[str, list[str]], files: MultiValueDict[str, Any]) ->
     parts = [(f'name="{_quoted(name)}"', v.encode()) for name, vs in data.items() for v in vs]
     for name, uploads in files.lists():
         for file in uploads:
-            told = f'name="{_quoted(name)}"; filename="{_quoted(file.name)}"'
-            parts.append((f"{told}\r\nContent-Type: {file.content_type}", file.read()))
+            header = f'name="{_quoted(name)}"; filename="{_quoted(file.name)}"'
+            parts.append((f"{header}\r\nContent-Type: {file.content_type}", file.read()))
     opened = [
         f"--{boundary}\r\nContent-Disposition: form-data; {about}\r\n\r\n".encode() + value
         for about, value in parts

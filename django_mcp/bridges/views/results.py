@@ -117,11 +117,11 @@ def tool_value(answer: ViewResponse, pages: str, rejected_form: BaseForm | None 
     ``rejected_form`` is a form that probably caused a refusal, if there was one.
     """
     refusal(answer, pages, rejected_form)
-    told = list(answer.messages)
+    messages = list(answer.messages)
     if answer.leads_to is not None:
-        return [*told, *_way(answer)]
+        return [*messages, *_redirect_result(answer)]
     value = _value(answer, pages)
-    fresh = [one for one in told if not (isinstance(value, str) and one in value)]
+    fresh = [one for one in messages if not (isinstance(value, str) and one in value)]
     if value == "":
         return fresh or ["Done." if answer.request.method == "POST" else "The page is empty."]
     return [*fresh, value] if fresh else value
@@ -140,7 +140,7 @@ def contents(answer: ViewResponse, pages: str) -> Contents:
     return Contents(_text(body, answer.response) if textual else body, mime_type=kind)
 
 
-def _way(answer: ViewResponse) -> list[Any]:
+def _redirect_result(answer: ViewResponse) -> list[Any]:
     """Return where a redirect leads that was not followed."""
     url = str(answer.leads_to)
     done = "Done. It leads" if answer.request.method == "POST" else "This page leads"
@@ -162,8 +162,8 @@ def refusal(answer: ViewResponse, pages: str, rejected_form: BaseForm | None = N
     if wrong := [errors(form) for form in forms if form.errors]:
         raise ToolError("\n".join(wrong))
     if answer.status >= 400:
-        said = _said(answer, pages)
-        raise ToolError(f"{answer.status} {answer.response.reason_phrase}. {said}".strip())
+        text = _error_text(answer, pages)
+        raise ToolError(f"{answer.status} {answer.response.reason_phrase}. {text}".strip())
 
 
 def _forms(response: Any) -> list[BaseForm]:
@@ -177,14 +177,14 @@ def _shows_errors(answer: ViewResponse, form: BaseForm) -> bool:
     if answer.response.streaming or answer.status != 200:
         return False
     page = _text(answer.response.content, answer.response)
-    return any(escape(words) in page for said in form.errors.values() for words in said)
+    return any(escape(words) in page for messages in form.errors.values() for words in messages)
 
 
-def _said(answer: ViewResponse, pages: str) -> str:
+def _error_text(answer: ViewResponse, pages: str) -> str:
     """Return the view's error text, but never that of Django's debug pages."""
     kind = _kind(answer.response)
     for_developers = django_settings.DEBUG and answer.status in TECHNICAL and not _is_json(kind)
-    if answer.request.failed is not None or not answer.request.arrived or for_developers:
+    if answer.request.failed is not None or not answer.request.reached or for_developers:
         return ""
     body = _text(_body(answer), answer.response)
     if kind in HTML:
@@ -250,18 +250,18 @@ def _body(answer: ViewResponse) -> bytes:
         return collect(parts, answer)
     collected = bytearray()
     for part in parts:
-        _go_on(collected, part, answer)
+        _append(collected, part, answer)
     return bytes(collected)
 
 
 async def _collected(parts: AsyncIterable[bytes], answer: ViewResponse) -> bytes:
     collected = bytearray()
     async for part in parts:
-        _go_on(collected, part, answer)
+        _append(collected, part, answer)
     return bytes(collected)
 
 
-def _go_on(collected: bytearray, part: bytes, answer: ViewResponse) -> None:
+def _append(collected: bytearray, part: bytes, answer: ViewResponse) -> None:
     if answer.request.mcp.cancelled:
         raise Stopped()
     collected += part

@@ -147,8 +147,8 @@ class Route:
             path = None
         found = None if path is None else target_at(path, query)
         if found is None or not self._is_at(found, values):
-            told = ", ".join(f"{name}={value!r}"[:80] for name, value in given.items())
-            raise InvalidArguments(f"There is no {self.path} with {told or 'nothing'}.")
+            arguments = ", ".join(f"{name}={value!r}"[:80] for name, value in given.items())
+            raise InvalidArguments(f"There is no {self.path} with {arguments or 'nothing'}.")
         return found
 
     def _value(self, name: str, value: Any) -> Any:
@@ -252,8 +252,8 @@ def _ways(pattern: Any) -> Ways:
     names = [parameters for _, parameters in normalize(pattern.regex.pattern)]
     ways = [{UNNAMED if re.match(r"_\d", name) else name: GROUP for name in one} for one in names]
     # groups that normalize() drops, such as those of an alternative
-    lost = set(pattern.regex.groupindex).difference(*ways)
-    return [way | dict.fromkeys([UNNAMED] if lost else [], GROUP) for way in ways]
+    dropped = set(pattern.regex.groupindex).difference(*ways)
+    return [way | dict.fromkeys([UNNAMED] if dropped else [], GROUP) for way in ways]
 
 
 def _text(pattern: Any) -> str:

@@ -198,8 +198,8 @@ class ViewTool(ViewDeclaration, Tool):
             schema["properties"] |= part.get("properties", {})
             schema["$defs"] = schema.get("$defs", {}) | part.get("$defs", {})
         required = [name for part in parts for name in part.get("required", ())]
-        kept = {key: value for key, value in schema.items() if value != {} or key == "properties"}
-        return kept | ({"required": required} if required else {})
+        filled = {key: value for key, value in schema.items() if value != {} or key == "properties"}
+        return filled | ({"required": required} if required else {})
 
     def handle(self, request: Any, *args: Any, **arguments: Any) -> Any:
         """Run the view and return the tool's result. Raise ``ToolError`` if the view rejects it."""

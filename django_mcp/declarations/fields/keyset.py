@@ -1,21 +1,22 @@
 """Keyset pagination: the next page starts after the position of the last row of the page before.
 
-A page reads at most ``limit + 1`` rows, without OFFSET or COUNT, so each page costs as much as the
-first one. The order is total, because it ends with unique columns, and NULLs come last on every
-database, for ascending and descending columns. ``Keyset.problems`` returns why an order cannot be
-paged correctly. Such an order is never paged.
+A page reads at most ``limit + 1`` rows, without OFFSET or COUNT. So a later page takes no longer
+than the first one. The order is total: it ends with unique columns. NULLs come last on every
+database, for ascending and descending columns. ``Keyset.problems`` explains why an order cannot be
+paged correctly, and ``Keyset`` refuses to page such an order.
 
-Databases disagree about the place of NULLs, and an explicit NULLS LAST prevents the use of an
-index. So the rows are read as consecutive *stretches*, one query each: first the rows whose leading
-column is not NULL, then those where it is. In a stretch the leading column needs no NULLS FIRST or
-LAST, and a plain index has its order. The condition for the rows after a position is one of these:
+How NULLs come last: databases sort NULLs differently, and an explicit NULLS LAST prevents the use
+of an index. So the rows are read in consecutive *ranges*, with one query each. The first range has
+the rows whose leading column is not NULL. The next range has the rows where it is NULL, and so on
+for the following column. In a range the leading column needs no NULLS LAST, so a plain index has
+its order. The condition for the rows after a position is one of these:
 
-    (a, id) > (x, y)                          same direction everywhere, and nothing can be NULL
+    (a, id) > (x, y)                          all columns ascend (or all descend), none can be NULL
     a <= x AND (a < x OR (a = x AND id > y))  otherwise
 
-``Term`` is one column of an order. Positions contain the column's values as the database stores
-them and not as the project's field shows them, so custom fields that convert values cannot change
-what a position means.
+``Term`` is one column of an order. A position contains the values as the database stores them, and
+not as the project's field converts them. Databases compare stored values, so converted ones could
+skip or repeat rows.
 """
 
 from __future__ import annotations
@@ -121,14 +122,14 @@ class Term:
         return f"{'-' * self.descending}{self.path.lookup}"
 
 
-def stretch_order(terms: list[Term]) -> list[OrderBy]:
+def range_order(terms: list[Term]) -> list[OrderBy]:
     """Return the order of rows whose first column is not NULL, in a form that an index supports."""
     first, *rest = terms
     return [first.order(nulls_last=False), *(term.order(nulls_last=True) for term in rest)]
 
 
 def rows_after(terms: list[Term], values: list[Any], vendor: str) -> Any:
-    """Return the condition for the rows of a stretch that come after the position ``values``."""
+    """Return the condition for the rows of a range that come after the position ``values``."""
     same_direction = len({term.descending for term in terms}) == 1
     never_null = not any(term.nullable for term in terms[1:])
     # A comparison with NULL is NULL in SQL, so `(a, b) > (x, NULL)` would find no rows.
@@ -240,9 +241,9 @@ class Keyset:
         not return. A queryset that may repeat rows must be ``distinct()``. Raise ``TypeError`` for
         one that is sliced, combined or yields no instances.
 
-        With ``allows``, a page is filled with the rows that it allows, and rows are read until one
-        more of them is found. Otherwise a short page would tell the client how many rows it may not
-        see.
+        ``allows`` is the object permission. A page is filled with rows that it allows, and rows are
+        read until one more allowed row is found. A shorter page would tell the client how many rows
+        of it are hidden.
         """
         if allows is None:
             pairs, following = self._rows_and_positions(queryset, after, limit)
@@ -279,8 +280,8 @@ class Keyset:
         vendor = connections[queryset.db].vendor
         values = None if after is None else self._read(after, vendor)
         rows: list[M] = []
-        for stretch in self._stretches(self._annotated(queryset, vendor), values, vendor):
-            rows += stretch[: limit + 1 - len(rows)]
+        for part in self._ranges(self._annotated(queryset, vendor), values, vendor):
+            rows += part[: limit + 1 - len(rows)]
             if len(rows) > limit:
                 break
         pairs = [(row, self._position(row, vendor)) for row in rows]
@@ -313,20 +314,25 @@ class Keyset:
         columns = [term.encode(row.__dict__.pop(f"_keyset_{n}"), vendor) for n, term in terms]
         return [self.fingerprint, *columns]
 
-    def _stretches(
+    def _ranges(
         self, queryset: models.QuerySet[M], values: list[Any] | None, vendor: str
     ) -> Iterator[models.QuerySet[M]]:
-        """Yield one queryset per stretch. Together they have the rows after ``values``."""
-        terms, start = self._checked, _stretch_of(values)
+        """Yield the queryset of each range. Together they have the rows after ``values``.
+
+        Range number n has the rows whose first n columns are NULL and whose next one is not.
+        """
+        terms, start = self._checked, _range_of(values)
         for nulls in range(start, _leading_nullable(terms) + 1):
-            here, rest = queryset.order_by(*stretch_order(terms[nulls:])), terms[nulls:]
+            rest = terms[nulls:]
+            part = queryset.order_by(*range_order(rest))
             for term in terms[:nulls]:
-                here = here.filter(term.is_null())
+                part = part.filter(term.is_null())
             if rest[0].nullable:
-                here = here.filter(rest[0].is_null(False))
+                part = part.filter(rest[0].is_null(False))
+            # Only the first range has rows before the position. Later ones are read from the start.
             if values is not None and nulls == start:
-                here = here.filter(rows_after(rest, values[nulls:], vendor))
-            yield here
+                part = part.filter(rows_after(rest, values[nulls:], vendor))
+            yield part
 
 
 def _term(model: ModelClass, name: str) -> Term:
@@ -440,8 +446,8 @@ def _leading_nullable(terms: list[Term]) -> int:
     return next(number for number, term in enumerate(terms) if not term.nullable)
 
 
-def _stretch_of(values: list[Any] | None) -> int:
-    """Return the index of the stretch that a position is in: how many leading columns are NULL."""
+def _range_of(values: list[Any] | None) -> int:
+    """Return the number of the range that a position is in: how many leading columns are NULL."""
     if values is None:
         return 0
     return next(number for number, value in enumerate(values) if value is not None)

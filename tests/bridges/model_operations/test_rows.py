@@ -11,7 +11,7 @@ from django.db import IntegrityError, connection, connections, models, transacti
 from django.test.utils import CaptureQueriesContext
 
 from django_mcp.bridges import rows as operation_rows
-from django_mcp.bridges.rows import check, held, refusals, shown
+from django_mcp.bridges.rows import locked_row, translate_errors, validate_row, visible_row
 from django_mcp.exceptions import InvalidArguments, ToolError
 from tests.declarations.world import asked, right
 from tests.http import HttpClient
@@ -149,10 +149,10 @@ def test_what_is_missing_is_an_error_of_arguments(server, alice, invoice):
     resource = right(server).models[Invoice][0]
     request = asked(alice, server)
     with transaction.atomic():
-        assert held(resource, request, invoice.pk, "change") == invoice
+        assert locked_row(resource, request, invoice.pk, "change") == invoice
         with pytest.raises(InvalidArguments):
-            held(resource, request, 0, "change")
-        assert shown(resource, request, invoice, "change") == invoice
+            locked_row(resource, request, 0, "change")
+        assert visible_row(resource, request, invoice, "change") == invoice
 
 
 def test_the_same_queries_for_what_is_hidden_and_what_is_missing(server, connect, bob, invoice):
@@ -210,7 +210,7 @@ def test_two_who_change_one_row_wait_for_each_other(server, shared_db, alice, in
     def add():
         try:
             with transaction.atomic():
-                row = held(resource, asked(alice, server), invoice.pk, "change")
+                row = locked_row(resource, asked(alice, server), invoice.pk, "change")
                 row.total += 1
                 row.save()
         finally:
@@ -263,30 +263,33 @@ def test_what_a_queryset_adds_is_there_for_permission(server, connect, alice, in
 
 def test_rules_over_what_is_not_written_are_kept(invoice):
     with pytest.raises(ValidationError) as error:
-        check(Company(name="Acme"), [])
+        validate_row(Company(name="Acme"), [])
     assert "already exists" in str(error.value)
 
 
 def test_what_is_not_written_is_not_looked_at(invoice):
     invoice.number = ""
-    check(invoice, ["total"])
+    validate_row(invoice, ["total"])
     with pytest.raises(ValidationError):
-        check(invoice, ["number"])
+        validate_row(invoice, ["number"])
 
 
 @pytest.mark.parametrize(
     ("raised", "words"),
     [
         (ValidationError("Whole."), "Whole."),
-        (ValidationError({"total": "T.", "company": "CANARY"}), "T. " + operation_rows.HIDDEN),
-        (ValidationError({"company": ["CANARY"]}), operation_rows.HIDDEN),
+        (
+            ValidationError({"total": "T.", "company": "CANARY"}),
+            "T. " + operation_rows.HIDDEN_FIELD_INVALID,
+        ),
+        (ValidationError({"company": ["CANARY"]}), operation_rows.HIDDEN_FIELD_INVALID),
         (ValidationError({"__all__": ["All."], "company": "CANARY"}), "All. "),
     ],
 )
 def test_what_is_refused_is_told_of_what_is_shown(server, raised, words):
     declare(server, fields=["number", "total", "tags"], operations=[], operation_permissions={})
     resource = right(server).models[Invoice][0]
-    with pytest.raises(ValidationError) as error, refusals(resource):
+    with pytest.raises(ValidationError) as error, translate_errors(resource):
         raise raised
     assert words in " ".join(error.value.messages) and "CANARY" not in str(error.value)
 
@@ -294,7 +297,7 @@ def test_what_is_refused_is_told_of_what_is_shown(server, raised, words):
 def test_what_the_database_says_is_not_repeated(server, caplog):
     declare(server)
     resource = right(server).models[Invoice][0]
-    with pytest.raises(ToolError) as error, refusals(resource):
+    with pytest.raises(ToolError) as error, translate_errors(resource):
         raise IntegrityError("duplicate key\nDETAIL: CANARY")
     assert "CANARY" not in str(error.value) + caplog.text and "duplicate key" in caplog.text
 

@@ -92,7 +92,9 @@ def test_an_asynchronous_view_sees_the_caller_as_well(around, alice, bob):
 def test_middleware_may_dress_the_caller(around, alice, monkeypatch):
     around("verifying")
     found = []
-    monkeypatch.setattr(view_calls.ViewRequest, "arrive", lambda self, *a: found.append(self.user))
+    monkeypatch.setattr(
+        view_calls.ViewRequest, "mark_reached", lambda self, *a: found.append(self.user)
+    )
     visit("seen", alice)
     assert found[0].is_verified() and found[0].pk == alice.pk
 
@@ -305,12 +307,12 @@ NAMES = ("visits", "secret-of-user", "german")
 def test_middleware_is_loaded_once(around, alice, settings):
     around("french")
     seen(alice)
-    with_it = view_calls._site.cache_info().misses
+    with_it = view_calls._handler.cache_info().misses
     seen(alice)
-    assert view_calls._site.cache_info().misses == with_it
+    assert view_calls._handler.cache_info().misses == with_it
     settings.SECURE_SSL_REDIRECT = True
     seen(alice)
-    assert view_calls._site.cache_info().misses > 0
+    assert view_calls._handler.cache_info().misses > 0
 
 
 def test_a_wire_request_has_nothing_of_a_browsers(alice):

@@ -1,4 +1,4 @@
-"""Users with tokens, made in the project's own database, and what becomes of them."""
+"""Clients with personal tokens, and direct changes of the SQLite databases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .wire import ROOT, Client, environment
+from .processes import ROOT, Client, environment
 
 MAKE = """
 import sys, django
@@ -22,14 +22,14 @@ expires = timezone.now() + timedelta(seconds=seconds) if seconds else None
 token, secret = Token.make(user, "tests", expires=expires)
 print(token.pk, secret)
 """
-REVOKED = "UPDATE django_mcp_token SET revoked = '2026-01-01' WHERE id = ?"
-LATER = "UPDATE django_mcp_token SET expires = NULL WHERE id = ?"
+REVOKE = "UPDATE django_mcp_token SET revoked = '2026-01-01' WHERE id = ?"
+EXTEND = "UPDATE django_mcp_token SET expires = NULL WHERE id = ?"
 
 
 def client_of(
     folder: Path, user: str, port: int, seconds: float = 0, revision: str = "2025-11-25"
 ) -> Client:
-    """A client with a token of its own, which lasts so long."""
+    """Create a client with its own token, which expires after ``seconds`` unless that is 0."""
     made = subprocess.run(
         [sys.executable, "-c", MAKE, user, str(seconds)],
         check=True, cwd=ROOT, env=environment(folder), capture_output=True, text=True,
@@ -39,16 +39,16 @@ def client_of(
     return client
 
 
-def changed(folder: Path, statement: str, *values: object) -> None:
-    """Change the project's database behind everybody's back."""
+def execute(folder: Path, statement: str, *values: object) -> None:
+    """Change the project's database without the knowledge of any worker."""
     connection = sqlite3.connect(folder / "db.sqlite3", timeout=10)
     with connection:
         assert connection.execute(statement, values).rowcount
     connection.close()
 
 
-def asked(folder: Path, statement: str, *values: object) -> tuple[int, ...]:
-    """One row of the log's database."""
+def fetch_row(folder: Path, statement: str, *values: object) -> tuple[int, ...]:
+    """Return one row of the session database."""
     connection = sqlite3.connect(folder / "mcp.sqlite3", timeout=10)
     found: tuple[int, ...] = connection.execute(statement, values).fetchone()
     connection.close()

@@ -1,4 +1,4 @@
-"""Processes that are killed, and connections that break: an answer comes all the same, once."""
+"""Killed processes and broken connections: every call gets exactly one response."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from django_mcp.calls.recovery import LOST
 
-from .wire import text
+from .processes import text
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +15,7 @@ def numbers(*ids: str) -> list[int]:
     return [int(id.split("-")[1]) for id in ids]
 
 
-def test_after_a_kill_every_call_is_answered(begin, connect):
+def test_every_call_is_answered_after_a_kill(begin, connect):
     first = begin(lease=3)
     client = connect(first.port)
     reading, acting = client.call("look", seconds=2), client.call("act", seconds=60)
@@ -35,7 +35,7 @@ def test_after_a_kill_every_call_is_answered(begin, connect):
         assert client.get(answer.last).status == 405
 
 
-def test_who_takes_over_may_be_killed_too(begin, connect):
+def test_call_is_answered_after_a_second_kill(begin, connect):
     first = begin(lease=3)
     client = connect(first.port)
     cursor = client.call("look", seconds=4).primed()
@@ -50,7 +50,7 @@ def test_who_takes_over_may_be_killed_too(begin, connect):
     assert text(looked) == "looked"
 
 
-def test_a_deployment_lets_calls_finish(begin, connect):
+def test_terminated_process_lets_calls_finish(begin, connect):
     first = begin()
     client = connect(first.port)
     call, news = client.call("look", seconds=1.5), client.get()
@@ -62,7 +62,7 @@ def test_a_deployment_lets_calls_finish(begin, connect):
     assert text(looked) == "looked"
 
 
-def test_a_connection_that_breaks_is_resumed_exactly(begin, connect):
+def test_broken_connection_is_resumed_without_loss(begin, connect):
     client = connect(begin().port)
     answer = client.call("look", seconds=1, steps=30)
     messages = iter(answer)
@@ -75,7 +75,7 @@ def test_a_connection_that_breaks_is_resumed_exactly(begin, connect):
     assert resumed[0].startswith(f"{ids[-1]}-") and numbers(*ids, *resumed[1:]) == list(range(32))
 
 
-def test_a_stream_that_was_let_go_is_fetched(begin, connect):
+def test_released_stream_is_resumed(begin, connect):
     client = connect(begin().port)
     answer = client.call("release", seconds=0.5)
     assert list(answer) == [] and answer.retried
@@ -83,38 +83,38 @@ def test_a_stream_that_was_let_go_is_fetched(begin, connect):
     assert text(released) == "released"
 
 
-def test_two_streams_of_news_leave_each_other_alone(begin, connect):
+def test_notification_is_sent_on_the_latest_of_two_streams(begin, connect):
     client = connect(begin().port)
     first, second = client.get(), client.get()
     assert first.primed() != second.primed()
-    assert client.call("change").said() == "changed"
+    assert client.call("change").tool_text() == "changed"
     assert next(iter(second))["method"] == "notifications/tools/list_changed"
 
 
 # Two processes.
 
 
-def test_any_process_will_do(pair, connect):
+def test_session_can_use_any_process(pair, connect):
     here, there = pair
     client = connect(here)
-    # An answer brought to the other one goes on there, on the stream that is read here.
+    # An answer posted to the other process resumes the call there; its stream is read here.
     asking = client.call("ask")
     messages = iter(asking)
     client.answer(next(messages), there)
     assert [text(message) for message in messages] == ["answer: True"]
-    # What is cancelled there ends here.
+    # A call that is cancelled there ends here.
     looking = client.call("look", seconds=60)
     looking.primed()
     client.notify("notifications/cancelled", there, requestId=client.count)
     assert list(looking) == []
-    # A stream that began here goes on there, while the call goes on here.
+    # A stream can be resumed there while its call runs here.
     answer = client.call("look", seconds=2, steps=20)
     next(iter(answer))
     rest = client.get(answer.last, there)
     assert text(list(rest)[-1]) == "looked"
     assert numbers(*(id for id, _ in rest.events)) == list(range(1, 22))
-    # News come from one to who listens at the other, and the end of the session is known to both.
+    # Notifications reach streams of the other process; both know when the session ends.
     news = client.get(port=there)
     news.primed()
-    assert client.call("change").said() == "changed"
+    assert client.call("change").tool_text() == "changed"
     assert next(iter(news))["method"] == "notifications/tools/list_changed"

@@ -1,4 +1,4 @@
-"""A pool full of stuck tools: people come in, and what needs no thread of a tool goes on."""
+"""All tool threads are stuck: authentication, streams, heartbeats and cancellation still work."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from .owners import asked, client_of
-from .wire import Client, Process, migrate, text
+from .processes import Client, Process, migrate, text
+from .token_clients import client_of, fetch_row
 
 pytestmark = pytest.mark.slow
-AT_ONCE = 3  # seconds, of a busy machine
+SOON = 3  # seconds, on a busy machine
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def process(tables: Path) -> Iterator[Process]:
 
 @pytest.fixture
 def clients(tables: Path, process: Process) -> Iterator[list[Client]]:
-    """Of two users."""
+    """Clients of two users."""
     made = [client_of(tables, name, process.port) for name in ("alice", "bob")]
     yield made
     for client in made:
         client.close()
 
 
-def test_log_in_log_heartbeat_cancel_and_resumes_go_on(tables, process, clients):
+def test_other_work_continues_while_all_tool_threads_are_stuck(tables, process, clients):
     alice, bob = clients
     watched = alice.call("look", seconds=8, steps=80)
     messages = iter(watched)
@@ -46,17 +46,17 @@ def test_log_in_log_heartbeat_cancel_and_resumes_go_on(tables, process, clients)
     stuck = [client.call("act", seconds=60) for client in clients]
     for answer in stuck:
         answer.primed()
-    beats = asked(tables, "SELECT beats FROM django_mcp_process")
+    beats = fetch_row(tables, "SELECT beats FROM django_mcp_process")
     began = time.monotonic()
-    newcomer = client_of(tables, "carol", process.port)  # a log-in: a token, and a session
+    newcomer = client_of(tables, "carol", process.port)  # a new token and session
     clients.append(newcomer)
-    assert newcomer.call("look", seconds=0).said()
-    # The log: what is said is written down and read, here and on another connection.
+    assert newcomer.call("look", seconds=0).tool_text()
+    # The event log: messages are stored, and read here and on another connection.
     next(messages)
     watched.cut()
     resumed = alice.get(watched.last)
     assert next(iter(resumed))["params"]["progress"] > 1
-    # A cancel: the client is let go, whatever the thread does.
+    # A cancel ends the stream, whatever the thread does.
     bob.notify("notifications/cancelled", requestId=bob.count)
     assert list(stuck[1]) == []
     waiting = newcomer.call("act", seconds=0)
@@ -65,15 +65,15 @@ def test_log_in_log_heartbeat_cancel_and_resumes_go_on(tables, process, clients)
     assert list(waiting) == []
     taken = time.monotonic() - began
     assert text(list(resumed)[-1]) == "looked"
-    assert asked(tables, "SELECT beats FROM django_mcp_process") > beats
-    assert taken < AT_ONCE + 2  # a process that makes a token is started in between
+    assert fetch_row(tables, "SELECT beats FROM django_mcp_process") > beats
+    assert taken < SOON + 2  # a process that makes a token is started in between
 
 
-def test_one_user_leaves_a_thread_to_others(process, clients):
+def test_one_user_leaves_a_thread_for_others(process, clients):
     alice, bob = clients
     slow = [alice.call("act", seconds=30) for _ in range(4)]
     for answer in slow:
         answer.primed()
     began = time.monotonic()
-    assert bob.call("act", seconds=0).said() == "acted"
-    assert time.monotonic() - began < AT_ONCE
+    assert bob.call("act", seconds=0).tool_text() == "acted"
+    assert time.monotonic() - began < SOON

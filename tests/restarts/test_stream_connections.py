@@ -1,4 +1,4 @@
-"""Several connections to what one session has: each message goes to one, and none is sent away."""
+"""Several connections of one session: each message is sent to one of them, and none is closed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from threading import Thread
 
 import pytest
 
-from .wire import Client, text
+from .processes import Client, text
 
 pytestmark = pytest.mark.slow
-LONG = 10  # seconds in which whoever is sent away would have come back
+LONG_SECONDS = 10  # in which a rejected client would have reconnected
 
 
 @pytest.fixture
@@ -19,12 +19,12 @@ def client(pair: tuple[int, int], connect: Callable[[int], Client]) -> Client:
     return connect(pair[0])
 
 
-def test_of_two_that_resume_one_stream_the_later_one_has_it(client, pair):
+def test_later_resumption_takes_over_the_stream(client, pair):
     first = client.call("look", seconds=4, steps=40)
     messages = iter(first)
     for _ in range(3):
         next(messages)
-    first.retried = False  # the beginning says when to come back
+    first.retried = False  # the first event contains the retry interval
     second = client.get(first.last, pair[1])
     seen = iter(second)
     for _ in range(3):
@@ -39,7 +39,7 @@ def test_of_two_that_resume_one_stream_the_later_one_has_it(client, pair):
     assert numbers == list(range(numbers[0], 42))
 
 
-def test_two_streams_of_news_stay_for_long(client, pair):
+def test_two_standalone_streams_stay_open(client, pair):
     both = [client.get(), client.get(port=pair[1])]
     ended: list[float] = []
 
@@ -50,7 +50,7 @@ def test_two_streams_of_news_stay_for_long(client, pair):
     readers = [Thread(target=read, args=[answer], daemon=True) for answer in both]
     for reader in readers:
         reader.start()
-    time.sleep(LONG)
+    time.sleep(LONG_SECONDS)
     assert ended == [] and [len(answer.events) for answer in both] == [1, 1]
     assert client.delete(pair[1]).status == 204
     for reader in readers:
@@ -58,8 +58,8 @@ def test_two_streams_of_news_stay_for_long(client, pair):
     assert len(ended) == 2
 
 
-def test_what_ends_by_an_error_has_nothing_more_to_give(client):
-    """Clients that do not take an error for the answer come back once, and are told to stop."""
+def test_stream_that_ended_with_an_error_cannot_be_resumed(client):
+    """Clients that do not accept an error as the response reconnect once and get a 405."""
     params = {"uri": "broken://one", "_meta": {"progressToken": "p"}}
     message = {"jsonrpc": "2.0", "id": 99, "method": "resources/read", "params": params}
     stream = client.post(message)

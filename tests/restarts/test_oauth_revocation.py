@@ -1,6 +1,6 @@
-"""Clients that people let in: what ends in one process ends what is open at each worker.
+"""Revocation of OAuth clients: streams and calls end at each worker.
 
-How long it took is printed; that it was soon is the benchmark's to say (``benchmarks.revocation``).
+The delays are printed; their limits are measured by ``benchmarks.revocation``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,16 @@ import time
 
 import pytest
 
-from .rights import all_kinds, alone, answered, listen, names, refusals, report, results
+from .revocation import (
+    listen,
+    open_all_kinds,
+    refusals,
+    report,
+    response_of,
+    results,
+    stateless_request,
+    tool_names,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 WORKERS = 3
@@ -25,23 +34,23 @@ EVERY_CLIENT = {"another password"}
 
 @pytest.fixture(scope="module")
 def project() -> dict[str, str]:
-    """With an authorization server."""
+    """Run the project with an authorization server."""
     return {"OAUTH": "1"}
 
 
 @pytest.fixture
-def user(hand, request) -> str:
+def user(shell, request) -> str:
     name = f"{request.node.name} {time.time()}"[-100:]
-    hand.person(name)
+    shell.person(name)
     return name
 
 
 @pytest.fixture
-def client(hand, user):
-    """Makes clients that the person lets in: their tokens, by their names."""
+def client(shell, user):
+    """Create clients that the user has authorized, and return their tokens."""
 
     def made(name: str) -> str:
-        return hand.do(
+        return shell.do(
             "from tests.restarts import clients; "
             f"value = clients.connected(User.objects.get(username={user!r}), {name!r})"
         )[1]
@@ -50,15 +59,15 @@ def client(hand, user):
 
 
 @pytest.mark.parametrize("way", ENDS)
-def test_a_client_that_may_no_longer_come_has_nothing_open_at_any_worker(
-    hand, ports, user, client, connect, told, way
+def test_revoked_client_has_no_open_streams_or_calls_at_any_worker(
+    shell, ports, user, client, connect, record, way
 ):
     mine, others = f"mine of {user}"[:100], f"other of {user}"[:100]
     token, another = client(mine), client(others)
-    opened = all_kinds(ports, token, connect, told)
-    beside = told(listen(ports[0], another))
+    opened = open_all_kinds(ports, token, connect, record)
+    beside = record(listen(ports[0], another))
     time.sleep(2)
-    since, _ = hand.do(
+    since, _ = shell.do(
         f"from tests.restarts import clients; user = User.objects.get(username={user!r}); "
         + ENDS[way].format(client=mine, token=token)
     )
@@ -70,4 +79,6 @@ def test_a_client_that_may_no_longer_come_has_nothing_open_at_any_worker(
         assert refusals(ports, another) == [401] * WORKERS
     else:
         assert beside.ended is None
-        assert "guarded" in names(answered(alone(ports[1], another, "tools/list")))
+        assert "guarded" in tool_names(
+            response_of(stateless_request(ports[1], another, "tools/list"))
+        )

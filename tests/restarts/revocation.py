@@ -1,4 +1,4 @@
-"""Rights that are given and taken in a process of their own, and clients that hear of it."""
+"""Helpers for the tests of revocation: a shell that changes permissions, and recording clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .wire import JSON, ROOT, Answer, Client, environment
+from .processes import JSON, ROOT, Client, Response, environment
 
 PREFIX = "io.modelcontextprotocol/"
 META = {
@@ -21,7 +21,7 @@ META = {
     PREFIX + "clientInfo": {"name": "restarts", "version": "1"},
 }  # fmt: skip
 LISTS = {"toolsListChanged": True, "resourcesListChanged": True}
-HAND = """
+SHELL = """
 import sys, time, django
 django.setup()
 from django.contrib.auth.models import Group, Permission, User
@@ -36,17 +36,17 @@ for line in sys.stdin:
 """
 
 
-class Hand:
-    """A process that serves nobody, and changes what it is told to."""
+class Shell:
+    """A process of the project that executes statements and serves no requests."""
 
     def __init__(self, folder: Path, **more: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", HAND], cwd=ROOT, env=environment(folder, **more), text=True,
+            [sys.executable, "-c", SHELL], cwd=ROOT, env=environment(folder, **more), text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
     def do(self, statement: str) -> tuple[float, str]:
-        """Run it in one transaction: when that began, and the ``value`` it left."""
+        """Run a statement in a transaction. Return its start time and the ``value`` that it set."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(statement + "\n")
         self._process.stdin.flush()
@@ -54,7 +54,7 @@ class Hand:
         return float(began), value
 
     def person(self, name: str) -> str:
-        """A user in a group of the same name that may see groups; their token."""
+        """Create a user in a group of the same name that may see groups. Return a token."""
         self.do(
             f"u = User.objects.create_user({name!r}); g = Group.objects.create(name={name!r});"
             "g.permissions.add(Permission.objects.get(codename='view_group')); u.groups.add(g)"
@@ -66,12 +66,12 @@ class Hand:
         self._process.communicate()
 
 
-class Told:
-    """Reads a stream in a thread, and notes when each message came, and when it ended."""
+class StreamRecorder:
+    """Reads a stream in a thread, and records the time of each message and of the end."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Response) -> None:
         assert answer.status == 200, answer.json()
-        self.answer, self.came = answer, list[tuple[float, JSON]]()
+        self.answer, self.messages = answer, list[tuple[float, JSON]]()
         self.ended: float | None = None
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -79,39 +79,39 @@ class Told:
     def _read(self) -> None:
         try:
             for message in self.answer:
-                self.came.append((time.time(), message))
+                self.messages.append((time.time(), message))
         except (OSError, ValueError, AttributeError):
-            pass  # it was cut
+            pass  # the connection was closed
         finally:
             self.ended = time.time()
             self.answer.cut()
 
     def close(self) -> None:
-        """Break the connection, if it is there."""
+        """Close the connection, if it is open."""
         if self._thread.is_alive() and (line := self.answer._connection.sock) is not None:
             with contextlib.suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
         self._thread.join()
 
     def wait(self, method: str, since: float, seconds: float = 20) -> float:
-        """When it was first told of, after ``since``."""
+        """Return when the first such notification after ``since`` arrived."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            found = [at for at, one in list(self.came) if one.get("method") == method]
+            found = [at for at, one in list(self.messages) if one.get("method") == method]
             if late := [at for at in found if at >= since]:
                 return late[0]
             time.sleep(0.005)
-        raise TimeoutError(f"{method} was not told: {self.came}")
+        raise TimeoutError(f"{method} did not arrive: {self.messages}")
 
     def end(self, seconds: float = 20) -> float:
-        """When it ended."""
+        """Return when the stream ended."""
         self._thread.join(seconds)
         assert self.ended is not None, "It goes on."
         return self.ended
 
 
-def alone(port: int, token: str, method: str, **params: Any) -> Answer:
-    """A request of the revision without sessions."""
+def stateless_request(port: int, token: str, method: str, **params: Any) -> Response:
+    """Send a request of the revision without sessions."""
     params = {**params, "_meta": META}
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     headers = {
@@ -121,15 +121,15 @@ def alone(port: int, token: str, method: str, **params: Any) -> Answer:
     }  # fmt: skip
     if name := params.get("name", params.get("uri")):
         headers["mcp-name"] = name
-    return Answer(port, "POST", headers, json.dumps(message).encode())
+    return Response(port, "POST", headers, json.dumps(message).encode())
 
 
-def listen(port: int, token: str) -> Answer:
-    return alone(port, token, "subscriptions/listen", notifications=LISTS)
+def listen(port: int, token: str) -> Response:
+    return stateless_request(port, token, "subscriptions/listen", notifications=LISTS)
 
 
-def answered(answer: Answer) -> JSON:
-    """The response, whether it comes at once or as a stream."""
+def response_of(answer: Response) -> JSON:
+    """Return the response, from JSON or from a stream."""
     is_plain = "json" in (answer.headers["content-type"] or "")
     try:
         return answer.json() if is_plain else list(answer)[-1]
@@ -137,54 +137,59 @@ def answered(answer: Answer) -> JSON:
         answer.cut()
 
 
-def all_kinds(
-    ports: Sequence[int], token: str, connect: Callable[..., Client], told: Callable[..., Told]
-) -> dict[str, Told]:
-    """Of each kind of what stays open, one at each worker: a stream, a listen and a call."""
+def open_all_kinds(
+    ports: Sequence[int],
+    token: str,
+    connect: Callable[..., Client],
+    record: Callable[..., StreamRecorder],
+) -> dict[str, StreamRecorder]:
+    """Open a session stream, a listen and a call at each worker."""
     at = [(port, connect(port, token)) for port in ports]
-    opened = {f"session {port}": told(client.get()) for port, client in at}
-    opened |= {f"listen {port}": told(listen(port, token)) for port in ports}
-    return opened | {f"call {port}": told(one.call("guarded", seconds=60)) for port, one in at}
+    opened = {f"session {port}": record(client.get()) for port, client in at}
+    opened |= {f"listen {port}": record(listen(port, token)) for port in ports}
+    return opened | {f"call {port}": record(one.call("guarded", seconds=60)) for port, one in at}
 
 
-def results(opened: dict[str, Told]) -> list[JSON]:
-    """What calls came to."""
-    said = [one for where, told in opened.items() if "call" in where for _, one in told.came]
+def results(opened: dict[str, StreamRecorder]) -> list[JSON]:
+    """Return the results of the calls."""
+    said = [
+        one for where, record in opened.items() if "call" in where for _, one in record.messages
+    ]
     return [one for one in said if "result" in one]
 
 
 def refusals(ports: Sequence[int], token: str) -> list[int]:
-    """How each worker refuses what comes next."""
-    refused = [alone(port, token, "tools/list") for port in ports]
-    assert all("error" in answered(one) for one in refused)
+    """Return the status with which each worker rejects a request."""
+    refused = [stateless_request(port, token, "tools/list") for port in ports]
+    assert all("error" in response_of(one) for one in refused)
     return [one.status for one in refused]
 
 
 def report(what: str, since: float, at: dict[str, float]) -> None:
-    told = ", ".join(f"{name} {(when - since) * 1000:.0f} ms" for name, when in at.items())
-    print(f"{what}: {told}")
+    delays = ", ".join(f"{name} {(when - since) * 1000:.0f} ms" for name, when in at.items())
+    print(f"{what}: {delays}")
 
 
-def names(response: JSON) -> set[str]:
+def tool_names(response: JSON) -> set[str]:
     return {tool["name"] for tool in response["result"]["tools"]}
 
 
-def listed(client: Client, port: int | None = None) -> set[str]:
-    """The tools that a session's client is shown."""
+def listed_tools(client: Client, port: int | None = None) -> set[str]:
+    """Return the names of the tools that a session's client can list."""
     client.count += 1
     message = {"jsonrpc": "2.0", "id": client.count, "method": "tools/list", "params": {}}
-    return names(answered(client.post(message, port)))
+    return tool_names(response_of(client.post(message, port)))
 
 
 class Pipe:
-    """A client over stdio, of one session."""
+    """A stdio client with one session."""
 
     def __init__(self, folder: Path, user: str, **more: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "django", "mcp_stdio", "--user", user], cwd=ROOT, text=True,
             env=environment(folder, **more), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
-        self.came: list[tuple[float, JSON]] = []
+        self.messages: list[tuple[float, JSON]] = []
         self.count = 0
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -198,7 +203,7 @@ class Pipe:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self.came.append((time.time(), json.loads(line)))
+            self.messages.append((time.time(), json.loads(line)))
 
     def _write(self, message: JSON) -> None:
         assert self._process.stdin is not None
@@ -216,16 +221,16 @@ class Pipe:
     def answer_to(self, id: int) -> tuple[float, JSON]:
         return self._wait(lambda at, one: one.get("id") == id)
 
-    def told(self, method: str, since: float) -> float:
+    def record(self, method: str, since: float) -> float:
         return self._wait(lambda at, one: one.get("method") == method and at >= since)[0]
 
     def _wait(self, is_meant: Any, seconds: float = 20) -> tuple[float, JSON]:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            if found := [both for both in list(self.came) if is_meant(*both)]:
+            if found := [both for both in list(self.messages) if is_meant(*both)]:
                 return found[0]
             time.sleep(0.005)
-        raise TimeoutError(f"It did not come: {self.came}")
+        raise TimeoutError(f"The message did not arrive: {self.messages}")
 
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None

@@ -1,4 +1,4 @@
-"""Real processes and real sockets: uvicorn, killed when the test says so, and a plain client."""
+"""Worker processes that can be killed, and a plain HTTP client with sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent.parent
 SECONDS = 40
 JSON = dict[str, Any]
-Place = int | tuple[str, int]  # a port of this machine, or one elsewhere
+Address = int | tuple[str, int]  # a local port, or a host and port
 SERVERS = {
     "uvicorn": "uvicorn tests.restarts.asgi:application --port {port} --log-level warning",
     "daphne": "daphne -v 0 -p {port} tests.restarts.asgi:application",
@@ -39,7 +39,7 @@ def migrate(folder: Path, **more: str) -> None:
 
 
 class Process:
-    """One process that serves."""
+    """One worker process."""
 
     def __init__(
         self, folder: Path, *, lease: float = 15.0, server: str = "uvicorn", **more: str
@@ -57,14 +57,14 @@ class Process:
         self._wait()
 
     @property
-    def words(self) -> str:
-        """All that it has said."""
+    def output(self) -> str:
+        """Everything that the process has printed."""
         return Path(self.log.name).read_text()
 
     def _wait(self) -> None:
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
-            assert self._process.poll() is None, self.words
+            assert self._process.poll() is None, self.output
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
@@ -73,38 +73,38 @@ class Process:
         raise TimeoutError("It does not answer.")
 
     def kill(self) -> None:
-        """As by kill -9: nothing is tidied up."""
+        """Kill it with SIGKILL: nothing is cleaned up."""
         self._signal(signal.SIGKILL)
         self._process.wait()
         self.log.close()
 
-    def stop(self) -> None:
-        """Have it stand still; it notices nothing."""
+    def suspend(self) -> None:
+        """Suspend it; the process does not notice."""
         self._signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
-        """To it, and to the process in which it serves, where that is another."""
+        """Send a signal to the process and its children."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
     def terminate(self) -> float:
-        """As by a deployment; how long it took."""
+        """Terminate it as a deployment does, and return how many seconds that took."""
         began = time.monotonic()
         self._process.terminate()
         self._process.wait(SECONDS)
         return time.monotonic() - began
 
 
-class Answer:
-    """An answer, as it comes."""
+class Response:
+    """An HTTP response that is read as it arrives."""
 
     def __init__(
-        self, place: Place, method: str, headers: dict[str, str], body: bytes = b""
+        self, address: Address, method: str, headers: dict[str, str], body: bytes = b""
     ) -> None:
-        host, port = place if isinstance(place, tuple) else ("127.0.0.1", place)
+        host, port = address if isinstance(address, tuple) else ("127.0.0.1", address)
         self._connection = http.client.HTTPConnection(host, port, timeout=SECONDS)
         self._connection.request(method, "/mcp", body, headers)
         self._response = self._connection.getresponse()
@@ -113,7 +113,7 @@ class Answer:
         self.retried = False
 
     def __iter__(self) -> Iterator[JSON]:
-        """The messages of a stream; the empty events are noted."""
+        """Iterate over the messages of a stream, and record empty events."""
         fields: dict[str, str] = {}
         for raw in self._response:
             line = raw.decode().rstrip("\n")
@@ -128,7 +128,7 @@ class Answer:
                 fields = {}
 
     def primed(self) -> str:
-        """The id of the empty event with which a stream begins; nothing else is read."""
+        """Read only the empty event at the start of a stream, and return its id."""
         lines = [self._response.readline().decode().rstrip("\n") for _ in range(4)]
         found = dict(line.split(": ", 1) if ": " in line else (line, "") for line in lines if line)
         assert found.get("data:", found.get("data")) == "", lines
@@ -138,8 +138,8 @@ class Answer:
         found: JSON = json.loads(self._response.read())
         return found
 
-    def said(self) -> str:
-        """What a tool says, whether it was quick enough for plain JSON or not."""
+    def tool_text(self) -> str:
+        """Return the text of a tool result, from JSON or from a stream."""
         is_plain = "json" in self.headers["content-type"]
         return text(self.json() if is_plain else list(self)[-1])
 
@@ -148,21 +148,21 @@ class Answer:
         return [id for id, _ in self.events if id][-1]
 
     def cut(self) -> None:
-        """Break the connection."""
+        """Close the connection."""
         self._response.close()
         self._connection.close()
 
 
 class Client:
-    """A client of one session, which may talk to any process."""
+    """A client of one session, which may use any worker process."""
 
-    token = 0  # its key, where it has one
+    token = 0  # primary key of its token, if it has one
 
     def __init__(
-        self, port: Place, *, token: str = "", revision: str = "2025-11-25", host: str = ""
+        self, port: Address, *, token: str = "", revision: str = "2025-11-25", host: str = ""
     ) -> None:
         self.port, self.count = port, 0
-        self.answers: list[Answer] = []
+        self.answers: list[Response] = []
         self.headers = {
             "accept": "application/json, text/event-stream", "content-type": "application/json",
         }  # fmt: skip
@@ -180,11 +180,11 @@ class Client:
         answer.json()
         self.notify("notifications/initialized")
 
-    def post(self, message: JSON, port: Place | None = None) -> Answer:
+    def post(self, message: JSON, port: Address | None = None) -> Response:
         body = json.dumps(message).encode()
-        return self._kept(Answer(port or self.port, "POST", self.headers, body))
+        return self._kept(Response(port or self.port, "POST", self.headers, body))
 
-    def _kept(self, answer: Answer) -> Answer:
+    def _kept(self, answer: Response) -> Response:
         self.answers.append(answer)
         return answer
 
@@ -192,24 +192,24 @@ class Client:
         for answer in self.answers:
             answer.cut()
 
-    def notify(self, method: str, port: Place | None = None, **params: Any) -> None:
+    def notify(self, method: str, port: Address | None = None, **params: Any) -> None:
         message = {"jsonrpc": "2.0", "method": method, "params": params}
         assert self.post(message, port).status == 202
 
-    def call(self, tool: str, /, **arguments: Any) -> Answer:
+    def call(self, tool: str, /, **arguments: Any) -> Response:
         self.count += 1
         params = {"name": tool, "arguments": arguments, "_meta": {"progressToken": self.count}}
         message = {"jsonrpc": "2.0", "id": self.count, "method": "tools/call", "params": params}
         return self.post(message)
 
-    def get(self, last: str | None = None, port: Place | None = None) -> Answer:
+    def get(self, last: str | None = None, port: Address | None = None) -> Response:
         more = {} if last is None else {"last-event-id": last}
-        return self._kept(Answer(port or self.port, "GET", {**self.headers, **more}))
+        return self._kept(Response(port or self.port, "GET", {**self.headers, **more}))
 
-    def delete(self, port: Place | None = None) -> Answer:
-        return self._kept(Answer(port or self.port, "DELETE", self.headers))
+    def delete(self, port: Address | None = None) -> Response:
+        return self._kept(Response(port or self.port, "DELETE", self.headers))
 
-    def answer(self, asked: JSON, port: Place | None = None) -> None:
+    def answer(self, asked: JSON, port: Address | None = None) -> None:
         result = {"action": "accept", "content": {"answer": True}}
         message = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
         assert self.post(message, port).status == 202

@@ -1,4 +1,4 @@
-"""HTTP+SSE where a session is at several processes: its stream, what is posted, and who dies."""
+"""HTTP+SSE sessions that several processes serve: streams, POST requests, killed processes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 
 from django_mcp.calls.recovery import LOST
 
-from .wire import JSON, SECONDS, SERVERS, text
+from .processes import JSON, SECONDS, SERVERS, text
 
 pytestmark = pytest.mark.slow
 
 
 class Client:
-    """A client of one session. Its stream and what it posts may each be at any process."""
+    """A client of one session, which may use any process for its stream and its POST requests."""
 
     def __init__(self, port: int, *, path: str = "/mcp/sse", token: str = "") -> None:
         self.headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -41,7 +41,7 @@ class Client:
     # The stream.
 
     def open(self, port: int | None = None, *, reads: bool = True) -> None:
-        """Open the stream, or go on with it; the address is the same."""
+        """Open or resume the stream; the POST address stays the same."""
         self.cut()
         headers = {"accept": "text/event-stream", **self.headers}
         if self.last:
@@ -62,7 +62,7 @@ class Client:
         self.reader.start()
 
     def cut(self) -> None:
-        """Break the connection of the stream, if there is one."""
+        """Close the connection of the stream, if there is one."""
         if self.connection is None:
             return
         with contextlib.suppress(OSError):
@@ -83,7 +83,7 @@ class Client:
                     self._take(fields)
                     fields = {}
         except (OSError, http.client.HTTPException):
-            pass  # the process was killed, or the connection cut
+            pass  # the process was killed, or the connection closed
         finally:
             self.ended.set()
 
@@ -97,7 +97,7 @@ class Client:
             self.messages.append(json.loads(fields["data"]))
         self.last = fields["id"]
 
-    # What is posted.
+    # POST requests.
 
     def post(self, message: JSON, port: int | None = None) -> int:
         connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=SECONDS)
@@ -110,7 +110,7 @@ class Client:
             connection.close()
 
     def ask(self, method: str, port: int | None = None, **params: Any) -> int:
-        """Send a request, which is accepted; its id."""
+        """Send a request, check that it is accepted, and return its id."""
         self.count += 1
         message = {"jsonrpc": "2.0", "id": self.count, "method": method, "params": params}
         assert self.post(message, port) == 202
@@ -144,7 +144,7 @@ class Client:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every message came once, in order."""
+        """Return whether every message arrived once and in order."""
         return self.numbers == list(range(1, len(self.numbers) + 1))
 
 
@@ -161,7 +161,7 @@ def connect() -> Iterator[Callable[..., Client]]:
         client.cut()
 
 
-def test_any_process_takes_what_is_posted(begin, connect):
+def test_any_process_accepts_posted_messages(begin, connect):
     first, second = begin(), begin()
     client = connect(first.port)
     ids = [client.call("look", port, seconds=0.2, steps=4) for port in (first.port, second.port)]
@@ -171,8 +171,8 @@ def test_any_process_takes_what_is_posted(begin, connect):
     assert text(client.answer_to(asking)) == "answer: True" and client.is_whole
 
 
-def test_after_a_kill_every_call_is_answered_on_the_same_stream(begin, connect):
-    """The process that works is another than the one that is read."""
+def test_calls_of_a_killed_process_are_answered_on_the_same_stream(begin, connect):
+    """The calls run in another process than the one that serves the stream."""
     first, second = begin(lease=3), begin(lease=3)
     client = connect(second.port)
     reading, acting, asking = (
@@ -189,7 +189,7 @@ def test_after_a_kill_every_call_is_answered_on_the_same_stream(begin, connect):
     assert text(acted) == LOST and acted["result"]["isError"] and client.is_whole
 
 
-def test_after_a_kill_of_the_process_that_is_read_the_client_goes_on_at_another(begin, connect):
+def test_stream_of_a_killed_process_is_resumed_at_another(begin, connect):
     first, second = begin(lease=3), begin(lease=3)
     client = connect(first.port)
     calls = [client.call("look", port, seconds=3, steps=30) for port in (first.port, second.port)]
@@ -203,12 +203,12 @@ def test_after_a_kill_of_the_process_that_is_read_the_client_goes_on_at_another(
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_process_ends_when_what_it_works_on_is_answered(begin, connect, server):
+def test_terminated_process_ends_after_its_calls(begin, connect, server):
     first = begin(server=server)
     client, quiet = connect(first.port), connect(first.port, path="/mcp")
     id = client.call("look", seconds=1.5)
     took = first.terminate()
-    assert 1 < took < 7, first.words
+    assert 1 < took < 7, first.output
     assert quiet.ended.wait(SECONDS) and client.ended.wait(SECONDS)
     assert text(client.answer_to(id)) == "looked"
     second = begin(server=server)
@@ -216,11 +216,11 @@ def test_a_process_ends_when_what_it_works_on_is_answered(begin, connect, server
         one.port = second.port
         one.open()
         assert text(one.answer_to(one.call("look", seconds=0))) == "looked" and one.is_whole
-    assert "rror" not in first.words, first.words
+    assert "rror" not in first.output, first.output
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_what_is_not_done_by_then_is_left_to_others(begin, connect, server):
+def test_unfinished_call_of_a_terminated_process_is_taken_over(begin, connect, server):
     first, second = begin(server=server, lease=3), begin(lease=3)
     client = connect(first.port)
     id = client.call("look", seconds=15, steps=150)
@@ -233,8 +233,8 @@ def test_what_is_not_done_by_then_is_left_to_others(begin, connect, server):
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_who_reads_nothing_costs_no_memory(begin, connect, server):
-    """What it does not read waits in the database, and comes when it does."""
+def test_client_that_does_not_read_uses_no_server_memory(begin, connect, server):
+    """Unread messages stay in the database and are sent when the client reads."""
     process = begin(server=server)
     client = connect(process.port)
     assert text(client.answer_to(client.call("speak", times=20))) == "said"
@@ -250,7 +250,7 @@ def test_who_reads_nothing_costs_no_memory(begin, connect, server):
 
 
 def resident(process: Any) -> int:
-    """Kilobytes of memory that a process has, with its workers."""
+    """Return the resident memory of a process and its children in kilobytes."""
     pid = process._process.pid
     with open(f"/proc/{pid}/task/{pid}/children") as listed:
         pids = [pid, *map(int, listed.read().split())]
