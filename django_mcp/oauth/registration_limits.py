@@ -42,7 +42,7 @@ from oauth2_provider.models import (
     refresh_token_expire_timedelta,
 )
 
-from ..auth.networks import HALF_DIGEST_LENGTH, SITE_BITS, SUBNET_BITS, network_digest
+from ..auth.principal import HALF_DIGEST_LENGTH, SITE_BITS, SUBNET_BITS, network_digest
 from ..storage.databases import retry_collisions
 from .conf import settings
 from .models import ClientProfile, Consent, Lock, Source

@@ -186,7 +186,7 @@ async def nothing_is_checked(exchange, calls):
 
 ALLOWED = rule.Decision(True, str)
 decide, grantable = rule.decide, rule.grantable
-DECIDE = ["django_mcp.calls.errors.decide", "django_mcp.calls.listing.decide",
+DECIDE = ["django_mcp.calls.execution.decide", "django_mcp.calls.listing.decide",
              "django_mcp.transports.http.security.decide"]  # fmt: skip
 GRANTABLE = [
     "django_mcp.declarations.permissions.grantable",

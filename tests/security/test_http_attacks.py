@@ -20,8 +20,8 @@ from django_mcp.declarations import server as declared
 from django_mcp.models import Ask, Call, Event, Session, Step, Token
 from django_mcp.runtime import threads
 from django_mcp.storage.databases import rows
-from django_mcp.transports.http.listen import ListenResponse
 from django_mcp.transports.http.request import Exchange
+from django_mcp.transports.http.stateless import ListenResponse
 from tests.storage.rows import given
 
 pytestmark = pytest.mark.django_db
@@ -238,7 +238,7 @@ def told(talk):
 def test_a_listener_who_may_read_no_more_hears_no_more(http, watched, alice, monkeypatch):
     """Once more, by the promise: it saw it before. Attack: listen for ever, and know what goes on
     where one has been shut out."""
-    monkeypatch.setattr("django_mcp.transports.http.listen.VERIFIED_SECONDS", 0.02)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.VERIFIED_SECONDS", 0.02)
     client = http(token_of(alice), server=watched)
     talk = listening(client, "ledger://1")
     change(client, "ledger://1")
@@ -253,7 +253,7 @@ def test_a_listener_who_may_read_no_more_hears_no_more(http, watched, alice, mon
 
 @pytest.mark.parametrize("gone", ["revoked", "inactive"])
 def test_a_listener_whose_token_is_no_more_hears_nothing(http, watched, alice, gone, monkeypatch):
-    monkeypatch.setattr("django_mcp.transports.http.listen.VERIFIED_SECONDS", 0.02)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.VERIFIED_SECONDS", 0.02)
     client = http(token_of(alice), server=watched)
     talk = listening(client, "ledger://1")
     changes = {gone: "2000-01-01T00:00:00Z"}
@@ -270,8 +270,8 @@ def test_a_listener_is_told_nothing_while_nobody_knows_who_it_is(
     http, watched, alice, error, monkeypatch
 ):
     """And hears of it when that is over: what fails is not for ever."""
-    monkeypatch.setattr("django_mcp.transports.http.listen.VERIFIED_SECONDS", 0.02)
-    monkeypatch.setattr("django_mcp.transports.http.listen.BUSY_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.VERIFIED_SECONDS", 0.02)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.BUSY_RETRY_SECONDS", 0.01)
     client = http(token_of(alice), server=watched)
     talk = listening(client, "ledger://1")
     with monkeypatch.context() as broken:
@@ -562,7 +562,7 @@ def talkative(server):
 
 
 def test_one_who_listens_a_lot_leaves_room_for_others(http, talkative, alice, bob, monkeypatch):
-    monkeypatch.setattr("django_mcp.transports.http.listen.MAX_LISTENS_PER_PRINCIPAL", 3)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.MAX_LISTENS_PER_PRINCIPAL", 3)
     greedy, nobody, other = (http(token, server=talkative) for token in (
         token_of(alice), None, token_of(bob),
     ))  # fmt: skip
@@ -588,7 +588,7 @@ def from_network(monkeypatch):
 def test_anonymous_network_that_listens_a_lot_leaves_listens_for_other_networks(
     http, talkative, monkeypatch, from_network
 ):
-    monkeypatch.setattr("django_mcp.transports.http.listen.MAX_LISTENS_PER_PRINCIPAL", 2)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.MAX_LISTENS_PER_PRINCIPAL", 2)
     client = http(server=talkative)
     for last in (1, 2, 3):
         from_network(f"2001:db8:1:{last}::5")
@@ -601,7 +601,7 @@ def test_anonymous_network_that_listens_a_lot_leaves_listens_for_other_networks(
 def test_all_anonymous_clients_leave_listens_for_users(
     http, talkative, alice, monkeypatch, from_network
 ):
-    monkeypatch.setattr("django_mcp.transports.http.listen.MAX_ANONYMOUS_LISTENS", 2)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.MAX_ANONYMOUS_LISTENS", 2)
     client = http(server=talkative)
     for last in (1, 2):
         from_network(f"198.51.100.{last}")
