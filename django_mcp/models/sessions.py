@@ -224,7 +224,7 @@ class Ask(models.Model):
     call = models.ForeignKey(Call, models.CASCADE)
     key = JSONText(default=str)
     digest = models.CharField(max_length=64)
-    wire = JSONText()  # {"method", "params"}, in the newest revision's words
+    wire = JSONText()  # {"method", "params"}, in the newest revision's terms
     answer = JSONText(null=True)
     open = models.BooleanField(default=True)
     seconds = models.FloatField()
