@@ -52,7 +52,7 @@ def mount(django: Application, *, health: str | None = None) -> Application:
             return
         if scope["type"] != "http":
             await django(scope, receive, send)
-        elif endpoint := endpoints.get(place(scope)):
+        elif endpoint := endpoints.get(server_path(scope)):
             await endpoint(scope, receive, send)
         elif is_limited(path_below_mount(scope)):
             await pass_on(django, scope, receive, send)
@@ -62,7 +62,7 @@ def mount(django: Application, *, health: str | None = None) -> Application:
     return application
 
 
-def place(scope: Any) -> str:
+def server_path(scope: Any) -> str:
     """Return the path of a request below the mount point, written as ``Server.path``."""
     return path_below_mount(scope).removeprefix("/").removesuffix("/")
 

@@ -10,7 +10,7 @@ from django.urls import set_script_prefix
 import django_mcp as mcp
 from django_mcp.declarations import server as declared
 from django_mcp.exceptions import Misdeclared
-from django_mcp.routing import as_asgi, mount, place
+from django_mcp.routing import as_asgi, mount, server_path
 from tests.http import ELSEWHERE, HttpClient, Site, elsewhere
 
 pytestmark = pytest.mark.django_db
@@ -106,7 +106,7 @@ def test_a_forced_script_name_counts_before_the_servers(several):
 
 
 def test_a_scope_may_have_no_root():
-    assert place({"type": "http", "path": "/mcp/"}) == "mcp"
+    assert server_path({"type": "http", "path": "/mcp/"}) == "mcp"
 
 
 # Django.

@@ -3,18 +3,24 @@ Principals: the user that a call acts as, with their token, and the interfaces o
 
 A principal is an immutable value. It is loaded for every call and never lazy. An inactive user
 becomes an ``AnonymousUser``.
+
+Rate limits of requests without a user count the client's network. Its address is that of the
+connection, as the web server reports it (``REMOTE_ADDR``, or ``client`` of an ASGI scope). No
+request header is read, because only the web server knows which proxies are trusted.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+import ipaddress
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 from urllib.parse import quote, unquote
 
+from django.utils.crypto import salted_hmac
 from django.utils.module_loading import import_string
 
 from ..conf import settings
@@ -27,6 +33,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 ANONYMOUS = "anonymous"
+SUBNET_BITS, SITE_BITS = 64, 48  # IPv6 prefix lengths of a network and of a site (RFC 6177)
+HALF_DIGEST_LENGTH = 32  # hex digits
 MAX_KEY_LENGTH = 255  # characters that a column of every database can hold and index
 
 
@@ -252,3 +260,32 @@ def _nobody() -> Any:
     from django.contrib.auth.models import AnonymousUser
 
     return AnonymousUser()
+
+
+# Client networks.
+
+
+def network_digest(remote: str, ipv6_bits: int, purpose: str) -> str:
+    """Return a digest of the network, 32 hex digits. It is keyed, so the address stays unknown.
+
+    An IPv4 address is a network of its own. Requests without an address come from one network.
+    """
+    made = salted_hmac(f"django_mcp.{purpose}", _network(remote, ipv6_bits), algorithm="sha256")
+    return made.hexdigest()[:HALF_DIGEST_LENGTH]
+
+
+def client_network(remote: str) -> str:
+    """Return the digest that limits of anonymous clients use, for sessions, calls and listens."""
+    return network_digest(remote, SITE_BITS, "client.network")
+
+
+def _network(remote: str, bits: int) -> str:
+    try:
+        address = ipaddress.ip_address(remote.partition("%")[0])
+    except ValueError:
+        return remote
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is None:
+            return str(ipaddress.ip_network((address, bits), strict=False))
+        address = address.ipv4_mapped
+    return str(address)

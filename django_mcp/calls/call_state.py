@@ -52,7 +52,48 @@ class StopFlag:
         return self._set
 
 
-def _unheard(message: JSON) -> None: ...
+class CallOutput:
+    """Where one call sends its messages and its result.
+
+    The transports implement ``send``. Sessions also store the result and the steps of a call. The
+    methods of this class are those of a call that is only in memory and sends nothing.
+    """
+
+    stores_result = False
+
+    def send(self, message: JSON) -> None:
+        """Send a message that precedes the response. Called from any thread; must not block."""
+
+    def release(self) -> None:
+        """End the HTTP response, if the client can reconnect to fetch the rest. In any thread."""
+
+    def is_behind(self) -> bool:
+        """Whether the call should pause before it sends more. Called from any thread."""
+        return False
+
+    def has_run_before(self) -> bool:
+        """Whether the call has run before, in this or another process."""
+        return False
+
+    async def prepare_step(self) -> None:
+        """Make it possible to store steps of ``request.once``. Raise ``Busy``."""
+
+    def store_result(self, response: JSON) -> None:
+        """Store the response in the tool's transaction, at its end and in its thread.
+
+        Called only if ``stores_result``. Raise ``Stopped`` to roll back.
+        """
+
+    async def was_rolled_back(self, run: CallRun) -> bool:
+        """Whether the run's transaction was rolled back when its database connection broke.
+
+        If the connection broke during the commit, that is unknown, and the result is False.
+        """
+        work = run.work
+        return work is not None and work.is_atomic and not work.is_ending
+
+
+NO_OUTPUT = CallOutput()
 
 
 def _nothing() -> None: ...
@@ -70,17 +111,16 @@ class Batch:
 class ActiveCall:
     """A running call. ``stop`` is set when it is cancelled.
 
-    ``_lock`` makes ``end`` wait for a ``send`` in another thread. Without it a message could follow
+    ``_lock`` makes ``end`` wait for a ``say`` in another thread. Without it a message could follow
     the response, which the protocol forbids.
     """
 
     call: ClientCall
-    send: Callable[[JSON], None]
+    output: CallOutput = NO_OUTPUT
     batch: Batch | None = None
     stop: StopFlag = field(default_factory=StopFlag)
     over: bool = False
     task: asyncio.Task[JSON | None] | None = None
-    let_go: Callable[[], None] = _nothing  # ends the HTTP response, so that the client reconnects
     interrupt: Callable[[], object] | None = None  # stops it, if ``cancel`` alone is not enough
     refusal: ProtocolError | None = None  # the response to a call that ``refuse`` stopped
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -89,21 +129,21 @@ class ActiveCall:
         """Send a message before the response. Do nothing if the call is over or cancelled."""
         with self._lock:
             if not (self.over or self.stop.is_set()):
-                self.send(message)
+                self.output.send(message)
 
     def release(self) -> None:
         """End the HTTP response, if the client can reconnect to fetch the rest."""
         with self._lock:
             if not (self.over or self.stop.is_set()):
-                self.let_go()
+                self.output.release()
 
     def end(self) -> None:
         """Reject further messages, because the response comes next."""
         with self._lock:
             self.over = True
-            # These functions often refer to this object. The reference cycle would keep the call in
+            # The output often refers to this object. The reference cycle would keep the call in
             # memory until the garbage collector runs.
-            self.send, self.let_go, self.interrupt = _unheard, _nothing, _nothing
+            self.output, self.interrupt = NO_OUTPUT, _nothing
 
     def refuse(self, error: ProtocolError) -> None:
         """Stop the call and respond with ``error``, unless it is over or cancelled already."""
@@ -124,7 +164,11 @@ Conclusion = Callable[[dict[str, Any]], None]
 
 
 class ClientSession(Protocol):
-    """What methods may change in the client's session or connection."""
+    """What methods may read and change in the client's session or connection."""
+
+    def log_level(self) -> str | None:
+        """Return the minimum level of log messages that the client has set; None for none."""
+        ...
 
     async def set_log_level(self, level: str) -> None: ...
 
@@ -168,7 +212,10 @@ class SessionState:
 
 
 class NoSession:
-    """Stands for the session in requests before there is one. Its methods raise errors."""
+    """Stands for the session in requests before there is one. Nothing in it can be changed."""
+
+    def log_level(self) -> str | None:
+        return None
 
     async def set_log_level(self, level: str) -> None:
         raise MethodNotFound("There is no session yet.")
@@ -217,6 +264,7 @@ class CallRun:
     work: Invocation | None = None  # the declaration that is run, once it has been found
 
     def __post_init__(self) -> None:
+        self.params = self.call.params
         self.request = Request(
             self.principal,
             self.server,
@@ -229,10 +277,6 @@ class CallRun:
             notifier=self.say,
             stopped=self.stop.is_set,
         )
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return self.call.params
 
     @property
     def subject(self) -> str:

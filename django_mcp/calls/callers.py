@@ -256,13 +256,13 @@ def _validity(owners: Collection[str]) -> tuple[set[str], set[str]]:
     left, found = set(owners), set[str]()
     for verifier in verifiers():
         if isinstance(verifier, RevokingVerifier):
-            told = _told(verifier, left)
-            found.update(key for key, stands in told.items() if not stands)
-            left.difference_update(told)
+            is_valid_by_key = _ask_verifier(verifier, left)
+            found.update(key for key, stands in is_valid_by_key.items() if not stands)
+            left.difference_update(is_valid_by_key)
     return found, left
 
 
-def _told(verifier: RevokingVerifier, keys: Collection[str]) -> Mapping[str, bool]:
+def _ask_verifier(verifier: RevokingVerifier, keys: Collection[str]) -> Mapping[str, bool]:
     """Ask one verifier. If its code fails, the error is logged and its keys stay open."""
     try:
         return verifier.still_valid(keys)

@@ -1,11 +1,8 @@
-"""Turn exceptions of a call into tool errors or JSON-RPC errors, and check permissions.
+"""Turn exceptions of a call into tool errors or JSON-RPC errors.
 
 Errors that the model can act on become tool errors with their text. Mistakes of the client become
 JSON-RPC errors. Any other exception is a bug: it is logged with its traceback, and the client gets
 a fixed text, except under DEBUG, because the exception's text may contain secrets.
-
-A caller without permission gets the same error as for a declaration that does not exist. Under
-DEBUG the reason is logged. A missing scope is reported to the client, which can ask for it.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404
 from django.utils.functional import Promise
 
-from ..declarations.permissions import Decision, decide
 from ..declarations.questions import Elicit
 from ..exceptions import (
     Busy,
@@ -41,8 +37,6 @@ from ..protocol.jsonrpc import (
 from .results import JSON, error_result
 
 if TYPE_CHECKING:
-    from ..declarations.declaration import Declaration
-    from ..declarations.request import Request
     from .call_state import CallRun
 
 logger = logging.getLogger("django_mcp")
@@ -52,7 +46,7 @@ MASKED = "Something went wrong on the server; the error was logged there."
 def failure(error: Exception, run: CallRun) -> JSON:
     """Return the tool result for ``error``. Raise ``ProtocolError`` for other methods."""
     if isinstance(error, UrlRequired):
-        error = _sent_there(error, run)
+        error = _send_to_page(error, run)
     if run.call.method == "tools/call":
         return error_result(tool_failure(error, run))
     raise protocol_error(error, run)
@@ -82,7 +76,7 @@ def tool_failure(error: Exception, run: CallRun) -> str:
     return words if words is not None else _bug(error, run)
 
 
-def _sent_there(error: UrlRequired, run: CallRun) -> Exception:
+def _send_to_page(error: UrlRequired, run: CallRun) -> Exception:
     """Send the user to the page, in the way of the client's revision.
 
     Return the error that remains, or raise ``InputRequired`` to ask the client. Return ``error``
@@ -146,28 +140,3 @@ def _bug(error: Exception, run: CallRun) -> str:
 def _sentence(words: str) -> str:
     """Join several sentences into one: "concise single sentence" (schema, Error.message)."""
     return re.sub(r"\.\s+(?=\S)", "; ", words)
-
-
-def check(thing: Declaration, request: Request, unknown: Exception) -> None:
-    """Raise ``unknown`` or ``InsufficientScope`` if the caller may not use ``thing``."""
-    decision = decide(thing, request)
-    if decision.allowed:
-        return
-    if decision.missing_scopes:
-        raise InsufficientScope(decision.missing_scopes)
-    _log_refusal(thing, request, decision)
-    raise unknown
-
-
-def _log_refusal(thing: Declaration, request: Request, decision: Decision) -> None:
-    """Under DEBUG, log why ``request``'s user may not use ``thing``. May query the database."""
-    # Not in production: the additional queries take time, by which a caller could tell a forbidden
-    # declaration from a missing one.
-    if not django_settings.DEBUG:
-        return
-    try:
-        words = decision.reason
-    except Exception as error:  # backends of the project may raise
-        words = f"the reason is not known: {type(error).__name__}: {error}"
-    who = request.user if request.principal.is_authenticated else "nobody"
-    logger.warning("%s is not available for %s: %s", thing, who, words)

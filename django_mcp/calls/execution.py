@@ -5,6 +5,13 @@ arguments, calls the function and makes the result. An asynchronous function run
 The database work before and after it runs in a thread of its own. All of the project's code runs
 inside the context managers of the setting ``AROUND``.
 
+Finished calls are reported to ``observers``, which record what clients did. A call is reported if
+it returned a result, or if it may have written before it failed or asked a question. Rejected calls
+are not reported. A report names the declaration, and contains nothing that the client sent.
+
+A caller without permission gets the same error as for a declaration that does not exist. Under
+DEBUG the reason is logged. A missing scope is reported to the client, which can ask for it.
+
 ``Retries`` handles a database connection that breaks during a call, as in a failover. A call that
 is safe to repeat runs again when the database is back. Otherwise the response says whether the
 writes were rolled back or may have taken effect.
@@ -13,6 +20,7 @@ writes were rolled back or may have taken effect.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -22,29 +30,31 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
+from django.conf import settings as django_settings
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.models import Model, QuerySet
 from django.utils.module_loading import import_string
 
 from ..auth import kill_switches
 from ..conf import settings
-from ..exceptions import Busy, Stopped, Unsupported
+from ..declarations.permissions import Decision, decide
+from ..exceptions import Busy, InsufficientScope, RunEnded, Stopped, Unsupported
 from ..protocol.jsonrpc import JSON, InternalError, ProtocolError
 from ..runtime import outages, threads
 from ..runtime.async_orm import orm_in_own_thread
 from ..runtime.runtime import environment
 from ..storage.databases import codes
 from ..storage.jobs import BROKEN, TEMPORARY
-from .errors import check
-from .reports import report
 from .results import error_result
 
 if TYPE_CHECKING:
+    from ..auth.principal import Principal
     from ..declarations.arguments import Arguments
     from ..declarations.declaration import Declaration
     from ..declarations.request import Request
     from .call_state import CallRun
 
+logger = logging.getLogger("django_mcp")
 RETRY_SECONDS = 30.0  # to wait for the database, from the first broken connection of a call
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0  # between two attempts
 # A statement that crashes the database server must not be repeated without end.
@@ -97,7 +107,7 @@ class Retries:
             return HARMLESS, False
         if work is None or not work.is_begun:
             return (UNKNOWN if has_steps else NOT_BEGUN), True
-        tool: Any = work.thing if run.call.method == "tools/call" else None
+        tool: Any = work.declaration if run.call.method == "tools/call" else None
         if tool is None or tool.read_only or tool.idempotent:
             return HARMLESS, True
         if not was_rolled_back:
@@ -163,7 +173,7 @@ class Invocation:
     declaration. It is the error for a name that does not exist.
     """
 
-    thing: Declaration
+    declaration: Declaration
     read: Callable[[], dict[str, Any]]
     finish: Callable[[Any], dict[str, Any]]
     unknown: ProtocolError
@@ -176,14 +186,18 @@ class Invocation:
     @property
     def is_atomic(self) -> bool:
         """Whether the function runs in a transaction."""
-        return self.atomic is not False and not self.thing._is_async
+        return self.atomic is not False and not self.declaration._is_async
 
 
 async def perform(run: CallRun, work: Invocation) -> dict[str, Any]:
-    """Run ``work`` once and report it (``reports``). Raise its errors, and ``RunEnded``."""
+    """Run ``work`` once and report it to ``observers``. Raise its errors, and ``RunEnded``."""
     run.work = work
     try:
-        result = await _performed(run, work)
+        if work.declaration._is_async:
+            result = await _in_loop(run, work)
+        else:
+            job = partial(_in_thread, run, work)
+            result = await _in_pool(run.principal.limit_keys, job, waits=run.goes_on)
     except BaseException as error:
         report(run, work, error)
         raise
@@ -191,12 +205,44 @@ async def perform(run: CallRun, work: Invocation) -> dict[str, Any]:
     return result
 
 
-async def _performed(run: CallRun, work: Invocation) -> dict[str, Any]:
-    if work.thing._is_async:
-        return await _in_loop(run, work)
-    return await _in_turn(
-        run.principal.limit_keys, partial(_in_thread, run, work), waits=run.goes_on
-    )
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """A call of a tool or prompt, with its name, or a read of a resource, with its template."""
+
+    principal: Principal
+    server: str
+    method: str
+    name: str
+
+
+# Called in the event loop, so they must not block. Apps add theirs in ``AppConfig.ready()``.
+observers: list[Callable[[CallRecord], None]] = []
+
+
+def report(run: CallRun, work: Invocation, error: BaseException | None = None) -> None:
+    """Report that a run of ``work`` ended, with ``error`` or with a result."""
+    if not observers or not (error is None or _may_have_written(run, work, error)):
+        return
+    declared: Any = work.declaration
+    name = declared.uri if run.call.method == "resources/read" else declared.name
+    record = CallRecord(run.principal, run.server.name, run.call.method, name)
+    for observe in observers:
+        try:
+            observe(record)
+        except Exception:
+            logger.exception("Activity of a client could not be recorded")
+
+
+def _may_have_written(run: CallRun, work: Invocation, error: BaseException) -> bool:
+    """Whether writes of a failed run may remain in the database.
+
+    A run that asks a question is rolled back, runs again and is reported then. Writes outside of a
+    transaction or in a step remain, so it is reported at once: it may never run again.
+    """
+    if not (work.is_begun and work.write):
+        return False
+    stays = work.atomic is False or bool(run.answers.remembered)
+    return stays or not isinstance(error, RunEnded)
 
 
 async def with_database(run: CallRun, function: Callable[[], T]) -> T:
@@ -215,15 +261,17 @@ async def surrounded_job(request: Request, function: Callable[[], T], *, waits: 
         with surrounded(request):
             return function()
 
-    return await _in_turn(request.principal.limit_keys, job, waits=waits)
+    return await _in_pool(request.principal.limit_keys, job, waits=waits)
 
 
-async def _in_turn(owners: tuple[str, ...], job: Callable[[], T], *, waits: bool) -> T:
+async def _in_pool(owners: tuple[str, ...], job: Callable[[], T], *, waits: bool) -> T:
     """Run ``job`` in a thread of the pool ``tools``.
 
     Raise ``Busy`` if its queue is full. With ``waits``, retry then: a call that has run before must
     not be rejected as overloaded.
     """
+    if not waits:
+        return await threads.tools.run_for(owners, job)
     begun = False
 
     def marked() -> T:
@@ -235,7 +283,7 @@ async def _in_turn(owners: tuple[str, ...], job: Callable[[], T], *, waits: bool
         try:
             return await threads.tools.run_for(owners, marked)
         except Busy:
-            if begun or not waits:  # the job's own code may raise Busy: do not run it twice
+            if begun:  # the job's own code may raise Busy: do not run it twice
                 raise
         await asyncio.sleep(THREAD_RETRY_SECONDS)
 
@@ -249,7 +297,7 @@ def _in_thread(run: CallRun, work: Invocation) -> dict[str, Any]:
         with _transaction(work):
             bound = work.arguments.bind(values, run.request, write=work.write)
             work.is_begun = True
-            value = work.thing._implementation(run.request, **bound)
+            value = work.declaration._implementation(run.request, **bound)
             # A question in an on_commit hook would rerun a call whose writes are committed.
             run.request.asks = False
             result = work.finish(value)
@@ -266,11 +314,36 @@ def admitted(request: Request, work: Invocation) -> dict[str, Any]:
     Raise ``work.unknown``, ``InsufficientScope`` or ``Unsupported`` if not.
     """
     # First the permission: errors about arguments would reveal that the declaration exists.
-    check(work.thing, request, work.unknown)
-    lacking = request.can.lacks(work.thing._required_capabilities)
-    if lacking:
+    check(work.declaration, request, work.unknown)
+    required = work.declaration._required_capabilities
+    if required and (lacking := request.can.lacks(required)):
         raise Unsupported(lacking)
     return work.read()
+
+
+def check(thing: Declaration, request: Request, unknown: Exception) -> None:
+    """Raise ``unknown`` or ``InsufficientScope`` if the caller may not use ``thing``."""
+    decision = decide(thing, request)
+    if decision.allowed:
+        return
+    if decision.missing_scopes:
+        raise InsufficientScope(decision.missing_scopes)
+    _log_refusal(thing, request, decision)
+    raise unknown
+
+
+def _log_refusal(thing: Declaration, request: Request, decision: Decision) -> None:
+    """Under DEBUG, log why ``request``'s user may not use ``thing``. May query the database."""
+    # Not in production: the additional queries take time, by which a caller could tell a forbidden
+    # declaration from a missing one.
+    if not django_settings.DEBUG:
+        return
+    try:
+        words = decision.reason
+    except Exception as error:  # backends of the project may raise
+        words = f"the reason is not known: {type(error).__name__}: {error}"
+    who = request.user if request.principal.is_authenticated else "nobody"
+    logger.warning("%s is not available for %s: %s", thing, who, words)
 
 
 @contextmanager
@@ -294,7 +367,7 @@ def _transaction(work: Invocation) -> Iterator[None]:
 
 async def _in_loop(run: CallRun, work: Invocation) -> dict[str, Any]:
     async with orm_in_own_thread():
-        if not (surroundings() or work.arguments.binds or not work.thing._is_free):
+        if not (surroundings() or work.arguments.binds or not work.declaration._is_free):
             await kill_switches.fresh()
             return await _finished(run, work, admitted(run.request, work))
         # The context managers are entered and left in the call's own thread, not in the event loop,
@@ -328,7 +401,7 @@ def _leave(stack: ExitStack, error: BaseException | None) -> None:
 async def _finished(run: CallRun, work: Invocation, bound: dict[str, Any]) -> dict[str, Any]:
     work.is_begun = True
     try:
-        value = await work.thing._implementation(run.request, **bound)
+        value = await work.declaration._implementation(run.request, **bound)
     except SystemExit as error:  # it would end the event loop and all calls in it
         raise RuntimeError("The code raised SystemExit.") from error
     if _holds_rows(value):

@@ -80,7 +80,10 @@ class Interaction:
         """Return the ``input_required`` result. Raise ``ToolError`` after too many rounds."""
         self.next(answers)
         self.asked = {key: [digest, question.method] for key, digest, question in asking.values()}
-        requests = {key: _placed(question, self.id, key) for key, _, question in asking.values()}
+        requests = {
+            key: _with_elicitation_id(question, self.id, key)
+            for key, _, question in asking.values()
+        }
         return {
             "resultType": "input_required",
             "inputRequests": encode_input_requests(call.revision, requests),
@@ -105,7 +108,7 @@ def _decoded(call: ClientCall, method: str, response: Any) -> JSON | None:
         return None
 
 
-def _placed(question: Question, id: str, key: str) -> JSON:
+def _with_elicitation_id(question: Question, id: str, key: str) -> JSON:
     """Return the question as JSON. Replace ``{elicitation_id}`` in its URL."""
     wire = question.wire()
     url = wire["params"].get("url")
@@ -128,9 +131,9 @@ def purpose(call: ClientCall, server: Server, principal: Principal) -> str:
     return "state:" + digest(server.name, principal.key, call.method, target, arguments)
 
 
-def sealed(rounds: Interaction, purpose: str) -> str:
+def sealed(interaction: Interaction, purpose: str) -> str:
     """Return the sealed ``requestState``. Raise ``ToolError`` if it is too large."""
-    text = seal(asdict(rounds), purpose)
+    text = seal(asdict(interaction), purpose)
     if len(text) > MAX_STATE:
         raise ToolError("The answers are too large to go on with.")
     return text
@@ -193,15 +196,17 @@ def withdrawal(revision: Revision, id: str) -> JSON | None:
     return encode_notification(revision, "notifications/cancelled", params)
 
 
-def understood(revision: Revision, wire: JSON, reply: Answered) -> JSON | None:
-    """Return a client's reply in the form that is stored, or None if it does not fit the question.
+def understood(revision: Revision, wire: JSON, answered: Answered) -> JSON | None:
+    """Return a client's answer in the form that is stored, or None if it does not fit the question.
 
     The question is asked again in that case.
     """
-    if reply.error is not None:
-        return {"error": {"code": reply.error.get("code"), "message": reply.error.get("message")}}
+    if answered.error is not None:
+        return {
+            "error": {"code": answered.error.get("code"), "message": answered.error.get("message")}
+        }
     try:
-        return {"result": decode_answer(revision, wire["method"], wire["params"], reply.result)}
+        return {"result": decode_answer(revision, wire["method"], wire["params"], answered.result)}
     except InvalidParams:
         logger.info(
             "An answer to %s does not fit the requested schema; the question is sent again",
@@ -220,7 +225,7 @@ class PendingQuestions:
         self.elicitations: dict[str, None] = {}  # ids of pages, in the order they were sent
 
     async def ask(
-        self, revision: Revision, asking: Iterable[Asking], rounds: Interaction | None = None
+        self, revision: Revision, asking: Iterable[Asking], interaction: Interaction | None = None
     ) -> dict[str, JSON]:
         """Send the questions and return the answers by digest, without those that do not fit.
 
@@ -236,12 +241,12 @@ class PendingQuestions:
 
     async def _one(self, revision: Revision, asked: WrittenQuestion) -> JSON | None:
         try:
-            reply = await self._sent(asked.id, asked.message, asked.seconds)
+            answered = await self._sent(asked.id, asked.message, asked.seconds)
         except TimeoutError:
             return {"timeout": asked.seconds}
         finally:
             self._withdraw(revision, asked.id)  # also if the call was cancelled
-        return understood(revision, asked.wire, reply)
+        return understood(revision, asked.wire, answered)
 
     async def _sent(self, id: str, message: JSON, seconds: float) -> Answered:
         async with asyncio.timeout(seconds):
@@ -268,13 +273,13 @@ class PendingQuestions:
         for id in list(self.elicitations)[:-MAX_ELICITATIONS]:
             del self.elicitations[id]
 
-    def answered(self, reply: Answered) -> None:
-        """Pass a reply to the question that waits for it."""
-        future = self._open.get(str(reply.id))
+    def answered(self, answered: Answered) -> None:
+        """Pass an answer to the question that waits for it."""
+        future = self._open.get(str(answered.id))
         if future is None or future.done():
-            logger.debug("Ignored a response without a request: %.80r", reply.id)
+            logger.debug("Ignored a response without a request: %.80r", answered.id)
         else:
-            future.set_result(reply)
+            future.set_result(answered)
 
     async def ping(self, revision: Revision, seconds: float) -> bool:
         """Whether the client answers within ``seconds`` (basic/utilities/ping)."""

@@ -23,6 +23,7 @@ from ..declarations.completions import completion
 from ..declarations.permissions import decide
 from ..declarations.resources import Resource
 from ..exceptions import Busy, InsufficientScope, InvalidArguments, ToolError
+from ..protocol.connection import SUBSCRIPTION_ID
 from ..protocol.http_rules import check_parameters
 from ..protocol.jsonrpc import (
     JSON,
@@ -35,18 +36,15 @@ from ..protocol.jsonrpc import (
 from ..protocol.revisions import LOG_LEVELS, SUPPORTED
 from ..storage.jobs import break_behind
 from . import listing, rate_limits, results
-from .errors import check, failure, is_bug
-from .execution import DatabaseBroke, Invocation, perform, with_database
+from .errors import failure, is_bug
+from .execution import DatabaseBroke, Invocation, check, perform, with_database
 from .rate_limits import MAX_SUBSCRIPTIONS
 from .visibility import visible
 
 if TYPE_CHECKING:
     from ..declarations.prompts import Prompt
     from ..declarations.server import Server
-    from ..declarations.tools import Tool
     from .call_state import CallRun
-
-SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
 
 def server_info(server: Server) -> JSON:
@@ -65,11 +63,6 @@ def capabilities(server: Server) -> JSON:
     if server.experimental:
         found["experimental"] = server.experimental
     return found | ({"extensions": server.extensions} if server.extensions else {})
-
-
-def is_capable(server: Server, capability: str) -> bool:
-    """Whether the server has a capability that methods belong to."""
-    return _HAS[capability][0](server)
 
 
 def _has_resources(server: Server) -> bool:
@@ -171,7 +164,7 @@ async def dispatch(run: CallRun) -> JSON:
         raise MethodNotFound(f"This server has no {capability}.")
     run.request.asks = run.call.method in ASKING
     try:
-        return _kept(run, await function(run))
+        return _private_if_retried(run, await function(run))
     except Busy:  # nothing has happened, so the client may send the same request again
         raise
     except Exception as error:
@@ -183,10 +176,10 @@ async def dispatch(run: CallRun) -> JSON:
 def lacks(server: Server, method: str) -> bool:
     """Whether ``method`` belongs to a capability that the server does not have."""
     capability = METHODS[method][1] if method in METHODS else ""
-    return bool(capability) and not is_capable(server, capability)
+    return bool(capability) and not _HAS[capability][0](server)
 
 
-def _kept(run: CallRun, result: JSON) -> JSON:
+def _private_if_retried(run: CallRun, result: JSON) -> JSON:
     """Mark the result of a retry with answers as private.
 
     Such results MUST NOT be cached (server/utilities/caching).
@@ -283,27 +276,22 @@ async def call_tool(run: CallRun) -> JSON:
     tool = run.server._catalog.tools.get(name)
     if tool is None:
         raise unknown
-    return await perform(run, _tool_work(run, tool, arguments, unknown))
 
+    def read() -> dict[str, Any]:
+        if run.mirrored is not None:
+            check_parameters(run.mirrored, arguments, tool._mirrored)
+        return tool._arguments.read(arguments)
 
-def _tool_work(
-    run: CallRun, tool: Tool, arguments: dict[str, Any], unknown: ProtocolError
-) -> Invocation:
-    return Invocation(
+    work = Invocation(
         tool,
-        read=lambda: _read_arguments(run, tool, arguments),
+        read=read,
         finish=lambda value: results.tool_result(tool, value, run.request),
         unknown=unknown,
         arguments=tool._arguments,
         atomic=tool._transaction,
         write=not tool.read_only,
     )
-
-
-def _read_arguments(run: CallRun, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
-    if run.mirrored is not None:
-        check_parameters(run.mirrored, arguments, tool._mirrored)
-    return tool._arguments.read(arguments)
+    return await perform(run, work)
 
 
 # Resources.
@@ -389,7 +377,7 @@ async def listen(run: CallRun) -> JSON:
         raise InvalidParams("notifications is required, as an object.")
     honoured, places = await _honoured(run, wanted)
     await run.session.listen(run.call.id, honoured, places)
-    return {"_meta": {"io.modelcontextprotocol/subscriptionId": run.call.id}}
+    return {"_meta": {SUBSCRIPTION_ID: run.call.id}}
 
 
 async def _honoured(run: CallRun, wanted: JSON) -> tuple[JSON, dict[str, str]]:

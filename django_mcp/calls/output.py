@@ -23,16 +23,18 @@ import threading
 import time
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db.models import Model
 
 from ..declarations.secret_names import is_secret
-from ..protocol.connection import ClientCall
 from ..protocol.jsonrpc import JSON
 from ..protocol.revisions import LOG_LEVELS, encode_notification
 from ..runtime.runtime import environment
 from . import rate_limits
+
+if TYPE_CHECKING:
+    from .call_state import ActiveCall
 
 MAX_MESSAGE_LENGTH = 100_000  # characters of one message
 MAX_DEPTH = 64
@@ -181,38 +183,34 @@ logger = logging.getLogger("django_mcp")
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.005, 30.0
 
 
-class CallOutput:
+class ClientNotifier:
     """Sends the progress and log notifications of one call, from any thread.
 
-    ``send`` receives the complete message. ``level`` returns the minimum level of log messages, or
-    None to send none. ``is_behind`` returns whether the call should pause.
+    ``level`` returns the minimum level of log messages, or None to send none. ``high_water`` is the
+    last progress value of an earlier run.
     """
 
     def __init__(
         self,
-        call: ClientCall,
+        active: ActiveCall,
         owner: tuple[str, ...],
-        send: Callable[[JSON], None],
         level: Callable[[], str | None],
         high_water: float | None = None,
-        release: Callable[[], None] = lambda: None,
-        is_behind: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._call, self._owner, self._send, self._level = call, owner, send, level
-        self.high_water, self.release = high_water, release
-        self._is_behind = is_behind
+        self._active, self._call, self._owner, self._level = active, active.call, owner, level
+        self.high_water, self.release = high_water, active.release
         self._lock = threading.Lock()
 
     def _pauses(self) -> Iterator[None]:
         """Yield while the writer is behind, for at most ``LONGEST_PAUSE_SECONDS``."""
         end = time.monotonic() + LONGEST_PAUSE_SECONDS
-        while self._is_behind() and time.monotonic() < end:
+        while self._active.output.is_behind() and time.monotonic() < end:
             yield
 
     def pause(self) -> None:
         """Block a thread that sends faster than the event loop writes.
 
-        It does nothing in the event loop, which must write meanwhile. It runs before ``send`` takes
+        It does nothing in the event loop, which must write meanwhile. It runs before ``say`` takes
         the lock of the call: the event loop takes that lock too, and would wait instead of writing.
         """
         if _is_in_loop() or not environment().runs_jobs_in_parallel:
@@ -267,7 +265,7 @@ class CallOutput:
         message = encode_notification(self._call.revision, method, params)
         if message is not None:
             self.pause()
-            self._send(message)
+            self._active.say(message)
 
 
 def _is_in_loop() -> bool:

@@ -73,8 +73,9 @@ def wait(kind: str, *owner: str) -> float:
     size, per_second = allowed
     now = time.monotonic()
     with _lock:
-        bucket = _buckets.setdefault((kind, *owner), Bucket(size, now))
-        _buckets.move_to_end((kind, *owner))
+        key = (kind, *owner)
+        bucket = _buckets.get(key) or _buckets.setdefault(key, Bucket(size, now))
+        _buckets.move_to_end(key)
         if len(_buckets) > MAX_BUCKETS:  # drop the least recently used, to bound the memory
             _buckets.popitem(last=False)
         return bucket.take(size, per_second, now)

@@ -41,7 +41,7 @@ UNDONE = (
 
 async def server_of(session_call: SessionCall, row: Row) -> Server:
     """Return the server on which the call continues. Raise ``LookupError`` if it is not served."""
-    return server_named(session_call.reply.session.server)
+    return server_named(session_call.post.session.server)
 
 
 async def verdict(session_call: SessionCall, row: Row) -> Server | JSON:
@@ -51,9 +51,9 @@ async def verdict(session_call: SessionCall, row: Row) -> Server | JSON:
     """
     undone = False
     try:
-        server = server_named(session_call.reply.session.server)
+        server = server_named(session_call.post.session.server)
         if row.runs <= MAX_RUNS and may_run_again(server, row):
-            session_call.rounds.high_water = await _high_water(session_call, row)
+            session_call.interaction.high_water = await _high_water(session_call, row)
             return server
         undone = await surely(_is_undone, server, row)
     except LookupError as error:
@@ -124,6 +124,6 @@ AGAIN = Overloaded("The server is about to end. Try again.", data={"retryAfter":
 
 def shutdown_error(session_call: SessionCall, row: Row) -> JSON:
     """Return the response to a call that this process cannot finish before it ends."""
-    if may_run_again(server_named(session_call.reply.session.server), row):
-        return session_call.reply.connection.error(session_call.active.call, AGAIN)
+    if may_run_again(server_named(session_call.post.session.server), row):
+        return session_call.post.connection.error(session_call.active.call, AGAIN)
     return session_call.without_outcome(LOST)

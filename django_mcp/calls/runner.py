@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..declarations.request import KnownAnswers
 from ..exceptions import Busy, CallParked, InputRequired, OnceNeeded, RunEnded, Stopped, ToolError
-from ..protocol.connection import ClientCall, Connection
+from ..protocol.connection import SERVER_INFO, ClientCall, Connection
 from ..protocol.http_rules import Mirrored
 from ..protocol.jsonrpc import (
     JSON,
@@ -29,13 +29,13 @@ from ..protocol.jsonrpc import (
 from ..protocol.revisions import Revision
 from ..runtime.outages import note_break
 from ..storage.jobs import break_behind
-from .call_state import ActiveCall, CallRun, ClientSession, Conclusion, running_calls
+from .call_state import ActiveCall, CallOutput, CallRun, ClientSession, Conclusion, running_calls
 from .errors import failure, is_bug
 from .execution import UNKNOWN, DatabaseBroke, Retries
 from .interaction import Asking, Interaction, purpose, resumed, sealed
-from .methods import SERVER_INFO, dispatch, server_info
+from .methods import dispatch, server_info
 from .once import StepStore, done_once, remembered
-from .output import CallOutput
+from .output import ClientNotifier
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
@@ -48,7 +48,7 @@ class ClientAsker(Protocol):
     """Sends questions as requests to a client of a revision with the ``initialize`` handshake."""
 
     async def ask(
-        self, revision: Revision, asking: Sequence[Asking], rounds: Interaction
+        self, revision: Revision, asking: Sequence[Asking], interaction: Interaction
     ) -> dict[str, JSON]:
         """Return the answers, by digest. Raise ``CallParked`` if the call waits as rows."""
         ...
@@ -67,8 +67,8 @@ class CallRunner:
 
     ``who`` is awaited before every run and returns the current principal. ``asker`` is required for
     revisions with the ``initialize`` handshake. Newer revisions ask by an ``input_required``
-    result. ``log_level`` returns the minimum level that a client with the handshake has set.
-    ``mirrored`` are the request headers that must equal the arguments.
+    result. ``mirrored`` are the request headers that must equal the arguments. Messages and results
+    go to the ``output`` of a call.
     """
 
     server: Server
@@ -76,19 +76,20 @@ class CallRunner:
     who: Callable[[], Awaitable[Principal]]
     session: ClientSession
     asker: ClientAsker | None = None
-    log_level: Callable[[], str | None] = lambda: None
     memory: StepStore = remembered
     host: str | None = None
     mirrored: Mirrored | None = None
 
-    async def response(self, active: ActiveCall, rounds: Interaction | None = None) -> JSON | None:
+    async def response(
+        self, active: ActiveCall, interaction: Interaction | None = None
+    ) -> JSON | None:
         """Return the response to a call, or None if it was cancelled. Raise ``CallParked``.
 
-        ``rounds`` is the stored state of a call that has run before.
+        ``interaction`` is the stored state of a call that has run before.
         """
         call = active.call
         try:
-            return self._result(call, await self._outcome(active, rounds))
+            return self._result(call, await self._outcome(active, interaction))
         except ProtocolError as error:
             return self._error(call, error)
         except Stopped:
@@ -114,36 +115,42 @@ class CallRunner:
             self.asker.expect(*(page["elicitationId"] for page in error.elicitations))
         return self.connection.error(call, error)
 
-    async def _outcome(self, active: ActiveCall, rounds: Interaction | None) -> JSON:
+    async def _outcome(self, active: ActiveCall, interaction: Interaction | None) -> JSON:
         """Return the result of the call, or the ``input_required`` result with its questions."""
         call, principal = active.call, await self.who()
-        if rounds is None:
-            rounds = self._resumed(call, principal)
+        if interaction is None:
+            interaction = Interaction()
+            if call.request_state is not None:
+                interaction = resumed(call, purpose(call, self.server, principal))
         try:
-            return await self._runs(active, principal, rounds)
+            return await self._runs(active, principal, interaction)
         finally:
             # Keep the steps while the client holds a ``requestState``: with it the call may come
             # back, and the steps must not be done twice.
-            if rounds.has_steps and not (call.revision.input_required and rounds.may_return):
-                await self.memory.aforget(rounds.id)
+            holds_state = call.revision.input_required and interaction.may_return
+            if interaction.has_steps and not holds_state:
+                await self.memory.aforget(interaction.id)
 
-    def _resumed(self, call: ClientCall, principal: Principal) -> Interaction:
-        if call.request_state is None:
-            return Interaction()
-        return resumed(call, purpose(call, self.server, principal))
-
-    async def _runs(self, active: ActiveCall, principal: Principal, rounds: Interaction) -> JSON:
+    async def _runs(
+        self, active: ActiveCall, principal: Principal, interaction: Interaction
+    ) -> JSON:
         """Run the call until it has a result. Rerun it after answers, steps and outages."""
-        call, answers = active.call, rounds.answers(active.call)
-        named, retries = dict(answers.named), Retries(self._was_rolled_back)
-        saying, conclude = self._saying(active, principal, rounds), self._conclusion(call)
-        goes_on, running = self._goes_on(), running_calls()
+        # ``ActiveCall.end`` takes the output away from the call, but the run may still fail then.
+        call, output, answers = active.call, active.output, interaction.answers(active.call)
+        named, retries = dict(answers.named), Retries(output.was_rolled_back)
+        level = self.session.log_level if call.revision.handshake else lambda: call.log_level
+        owner = (*principal.limit_keys, self.server.name)
+        notifier = ClientNotifier(active, owner, level, interaction.high_water)
+        conclude: Conclusion | None = None
+        if output.stores_result:
+            conclude = lambda result: output.store_result(self._result(call, result))  # noqa: E731
+        goes_on, running = output.has_run_before(), running_calls()
         while True:
-            if rounds.may_return or rounds.has_steps:
-                answers.remembered = await self.memory.recall(rounds.id)
-                rounds.has_steps = bool(answers.remembered)
+            if interaction.may_return or interaction.has_steps:
+                answers.remembered = await self.memory.recall(interaction.id)
+                interaction.has_steps = bool(answers.remembered)
             run = CallRun(
-                call, self.server, principal, self.session, saying, answers, active.stop,
+                call, self.server, principal, self.session, notifier, answers, active.stop,
                 self.host, self.mirrored, conclude, goes_on,
             )  # fmt: skip
             try:
@@ -153,29 +160,33 @@ class CallRunner:
                 finally:
                     running.discard(run)
             except RunEnded as unwound:
-                rounds.high_water, goes_on, named = saying.high_water, True, {}
-                asking = await self._unwound(unwound, run, rounds)
+                interaction.high_water, goes_on, named = notifier.high_water, True, {}
+                asking = await self._unwound(unwound, run, interaction, output)
             except DatabaseBroke as broke:
                 goes_on = True
-                asking = await retries.wait(run, broke.error, has_steps=rounds.has_steps)
+                asking = await retries.wait(run, broke.error, has_steps=interaction.has_steps)
             if asking is not None:
                 return asking
-            answers = KnownAnswers(known=dict(rounds.known), named=dict(named))
+            answers = KnownAnswers(known=dict(interaction.known), named=dict(named))
             # Answers and retries take time. The user may have been deactivated meanwhile.
             principal = await self.who()
 
-    async def _unwound(self, unwound: RunEnded, run: CallRun, rounds: Interaction) -> JSON | None:
+    async def _unwound(
+        self, unwound: RunEnded, run: CallRun, interaction: Interaction, output: CallOutput
+    ) -> JSON | None:
         """Get the step or the answers that the run needs, and return None to run it again.
 
         Return a result instead if the client must retry with its answers, or if this fails.
         """
+        if isinstance(unwound, OnceNeeded):
+            await output.prepare_step()
         try:
             if isinstance(unwound, OnceNeeded):
-                rounds.known, rounds.has_steps = dict(run.answers.known), True
-                await done_once(self.memory, rounds.id, unwound, run)
+                interaction.known, interaction.has_steps = dict(run.answers.known), True
+                await done_once(self.memory, interaction.id, unwound, run)
                 return None
             if isinstance(unwound, InputRequired):
-                return await self._asked(unwound, run, rounds)
+                return await self._asked(unwound, run, interaction)
         except Exception as error:
             if is_bug(error) and (broke := break_behind(error)) is not None:
                 note_break(broke)
@@ -184,44 +195,19 @@ class CallRunner:
             return failure(error, run)
         raise unwound
 
-    async def _asked(self, asked: InputRequired, run: CallRun, rounds: Interaction) -> JSON | None:
+    async def _asked(
+        self, asked: InputRequired, run: CallRun, interaction: Interaction
+    ) -> JSON | None:
         revision = run.call.revision
         if revision.input_required:
-            asking = rounds.ask(run.call, asked.questions, run.answers)
+            asking = interaction.ask(run.call, asked.questions, run.answers)
             bound = purpose(run.call, run.server, run.principal)
-            return asking | {"requestState": sealed(rounds, bound)}
+            return asking | {"requestState": sealed(interaction, bound)}
         assert self.asker is not None, "Whoever shakes hands is asked by requests."
-        rounds.next(run.answers)
+        interaction.next(run.answers)
         questions = list(asked.questions.values())
-        rounds.known.update(await self.asker.ask(revision, questions, rounds))
+        interaction.known.update(await self.asker.ask(revision, questions, interaction))
         return None
-
-    def _goes_on(self) -> bool:
-        """Whether the call has run before. Then it waits for a thread and is never rejected."""
-        return False
-
-    def _conclusion(self, call: ClientCall) -> Conclusion | None:
-        """Return the function that stores the result in the tool's transaction, or None."""
-        return None
-
-    async def _was_rolled_back(self, run: CallRun) -> bool:
-        """Whether the run's transaction was rolled back when its database connection broke.
-
-        If the connection broke during the commit, that is unknown, and the result is False.
-        """
-        work = run.work
-        return work is not None and work.is_atomic and not work.is_ending
-
-    def _is_behind(self) -> bool:
-        """Whether the call should pause before it sends more, because the writer is behind."""
-        return False
-
-    def _saying(self, active: ActiveCall, principal: Principal, rounds: Interaction) -> CallOutput:
-        call, owner = active.call, (*principal.limit_keys, self.server.name)
-        level = self.log_level if call.revision.handshake else lambda: call.log_level
-        return CallOutput(
-            call, owner, active.say, level, rounds.high_water, active.release, self._is_behind
-        )
 
 
 def overloaded(why: str) -> Overloaded:

@@ -26,7 +26,6 @@ import json
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +36,10 @@ from ..auth.principal import anonymous
 from ..conf import settings
 from ..declarations.request import NoNotifier
 from ..declarations.server import Server
-from ..exceptions import Busy, CallParked, OnceNeeded, RunEnded, Stopped
+from ..exceptions import Busy, CallParked, Stopped
 from ..models import Ask, Session
 from ..models import Call as Row
-from ..protocol.connection import Answered, Cancelled, ClientCall, Event
+from ..protocol.connection import Answered, Cancelled, ClientCall, Connection, Event
 from ..protocol.jsonrpc import (
     JSON,
     Id,
@@ -61,7 +60,7 @@ from ..storage.leases import lease
 from ..storage.poller import poller
 from ..storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
 from . import listing
-from .call_state import ActiveCall, CallRun, Conclusion, SessionState
+from .call_state import ActiveCall, CallRun, SessionState
 from .callers import SessionCaller, covers, revocations, revoked
 from .execution import surrounded_job
 from .interaction import Asking, Interaction, WrittenQuestion, understood, written
@@ -74,9 +73,8 @@ from .session_output import (
     PostResponse,
     SessionCall,
     call_of,
-    conclude,
     connection_of,
-    rounds_of,
+    interaction_of,
     withdrawals,
 )
 
@@ -95,18 +93,18 @@ class SessionAsker:
         self._session_call = session_call
 
     async def ask(
-        self, revision: Revision, asking: Sequence[Asking], rounds: Interaction
+        self, revision: Revision, asking: Sequence[Asking], interaction: Interaction
     ) -> dict[str, JSON]:
         """Store the questions and raise ``CallParked``.
 
         Return timeouts as answers if the client does not become ready before the first deadline.
         """
         questions = {digest: (key, written(revision, question)) for key, digest, question in asking}
-        await self._session_call.reply.opened()
+        await self._session_call.post.opened()
         timed_out = {digest: {"timeout": one.seconds} for digest, (_, one) in questions.items()}
         if not await self._is_ready(min(one.seconds for _, one in questions.values())):
             return timed_out
-        await self._park(questions, rounds)
+        await self._park(questions, interaction)
         raise CallParked()
 
     async def _is_ready(self, seconds: float) -> bool:
@@ -114,7 +112,7 @@ class SessionAsker:
 
         This polls the row, because the notification may reach another process.
         """
-        session, loop = self._session_call.reply.session, asyncio.get_running_loop()
+        session, loop = self._session_call.post.session, asyncio.get_running_loop()
         end = loop.time() + seconds
         while not (session.initialized or await surely(sessions.is_initialized, session)):
             if loop.time() >= end:
@@ -123,7 +121,7 @@ class SessionAsker:
         return True
 
     async def _park(
-        self, questions: dict[str, tuple[str, WrittenQuestion]], rounds: Interaction
+        self, questions: dict[str, tuple[str, WrittenQuestion]], interaction: Interaction
     ) -> None:
         session_call, to = self._session_call, self._session_call.address
         # What the call sent before comes first in the stream. Once it is parked, another process
@@ -131,12 +129,13 @@ class SessionAsker:
         await writer().flush(to)
         asked = [one for _, one in questions.values()]
         if sent := [one.id for one in asked if one.is_page]:
-            await surely(listing.expect, session_call.reply.session, sent)
+            await surely(listing.expect, session_call.post.session, sent)
         parked = await surely(
             calls.park, to.call, to.fence,
             [_row(key, digest, one) for digest, (key, one) in questions.items()],
             [encode(one.message) for one in asked],
-            known=rounds.known, high_water=rounds.high_water, rounds=rounds.count, again=False,
+            known=interaction.known, high_water=interaction.high_water,
+            rounds=interaction.count, again=False,
         )  # fmt: skip
         if not parked:  # cancelled or taken over: this process may write nothing more
             raise Stopped()
@@ -185,7 +184,7 @@ class SessionCallSteps(StepRows):
 
     def _check(self) -> None:
         row = self._session_call.row
-        assert row is not None  # ``SessionCallRunner._unwound`` stores the call before a step
+        assert row is not None  # ``SessionCall.prepare_step`` stores the call before a step
         if not calls.is_mine(row.pk, row.fence):
             raise Stopped()
 
@@ -197,56 +196,6 @@ class SessionCallSteps(StepRows):
 
         They are deleted in the transaction that stores the outcome, or right after it.
         """
-
-
-@dataclass
-class SessionCallRunner(CallRunner):
-    """Runs one call of a session.
-
-    The call is stored before its first step. Its response is stored in the transaction of its tool
-    where that is possible (``session_output.conclude``).
-    """
-
-    session_call: SessionCall | None = None
-
-    def _conclusion(self, call: ClientCall) -> Conclusion | None:
-        session_call = self.session_call
-        if session_call is None:
-            return None
-        return lambda result: conclude(session_call, self._result(call, result))
-
-    async def _was_rolled_back(self, run: CallRun) -> bool:
-        """Find out from the call's row, if the outcome was to be committed with the tool's writes.
-
-        The broken transaction may hold the row's lock until the database ends it, so this waits
-        for it. Raise ``Stopped`` if the outcome was committed or the call was taken over.
-        """
-        session_call = self.session_call
-        if session_call is None or not session_call.is_decided:
-            return await super()._was_rolled_back(run)
-        row = None if session_call.is_plain else session_call.row
-        if row is not None and not await surely(calls.is_mine, row.pk, row.fence):
-            session_call.commit()
-            raise Stopped()
-        session_call.reopen()
-        return row is not None
-
-    def _is_behind(self) -> bool:
-        return self.session_call is not None and self.session_call.is_behind()
-
-    def _goes_on(self) -> bool:
-        return (
-            self.session_call is not None
-            and self.session_call.row is not None
-            and self.session_call.row.fence > 0
-        )
-
-    async def _unwound(self, unwound: RunEnded, run: CallRun, rounds: Interaction) -> JSON | None:
-        if isinstance(unwound, OnceNeeded) and self.session_call is not None:
-            # The step needs the call's row: its steps are stored under the row's id, and without
-            # the fence a worker that was taken over could repeat the step.
-            await self.session_call.reply.opened()
-        return await super()._unwound(unwound, run, rounds)
 
 
 class SessionCallManager:
@@ -292,6 +241,7 @@ class SessionCallManager:
         self,
         server: Server,
         session: Session,
+        connection: Connection,
         principal: Principal,
         asked: Collection[ClientCall],
         ready: Collection[JSON] = (),
@@ -301,20 +251,19 @@ class SessionCallManager:
     ) -> PostResponse:
         """Start the calls of one POST, and return the object that collects its responses.
 
-        ``ready`` are responses to messages that became no call. ``received`` is the time of the
-        POST by the monotonic clock.
+        ``connection`` has received the POST. ``ready`` are responses to messages that became no
+        call. ``received`` is the time of the POST by the monotonic clock.
         """
-        connection = connection_of(session)
-        reply = PostResponse(self, session, SessionCaller.of(principal), connection, received)
-        reply.ready = list(ready)
+        post = PostResponse(self, session, SessionCaller.of(principal), connection, received)
+        post.ready = list(ready)
         for call in asked:
             refused = self._refusal(session, call)
             if refused is not None:
-                reply.ready.append(connection.error(call, refused))
+                post.ready.append(connection.error(call, refused))
             else:
-                self._begin(self._register(reply, call), server, host)
-        reply.wait()
-        return reply
+                self._begin(self._register(post, call), server, host)
+        post.wait()
+        return post
 
     def _refusal(self, session: Session, call: ClientCall) -> ProtocolError | None:
         if (session.pk, call.id) in self._requests:
@@ -326,11 +275,11 @@ class SessionCallManager:
             return overloaded("Too many requests at once.")
         return None
 
-    def _register(self, reply: PostResponse, call: ClientCall) -> SessionCall:
-        session_call = SessionCall(ActiveCall(call, lambda message: None), reply)
+    def _register(self, post: PostResponse, call: ClientCall) -> SessionCall:
+        session_call = SessionCall(ActiveCall(call), post)
         session_call.open()
-        reply.calls.append(session_call)
-        self._requests[reply.session.pk, call.id] = session_call
+        post.calls.append(session_call)
+        self._requests[post.session.pk, call.id] = session_call
         return session_call
 
     def _begin(self, session_call: SessionCall, server: Server, host: str | None) -> None:
@@ -342,27 +291,25 @@ class SessionCallManager:
     async def _work(
         self, session_call: SessionCall, server: Server, host: str | None
     ) -> JSON | None:
-        reply, state = (
-            session_call.reply,
-            SessionState(session_call.reply.session, session_call.reply.who.scopes),
-        )
-        serving = SessionCallRunner(
-            server, reply.connection, reply.who, state, SessionAsker(session_call), state.log_level,
-            memory=SessionCallSteps(session_call), host=host, session_call=session_call,
+        post = session_call.post
+        state = SessionState(post.session, post.who.scopes)
+        runner = CallRunner(
+            server, post.connection, post.who, state, SessionAsker(session_call),
+            memory=SessionCallSteps(session_call), host=host,
         )  # fmt: skip
-        if session_call.is_durable and reply.stream is None:
+        if session_call.is_durable and post.stream is None:
             # Store the call before it runs, so that another worker can continue it. Check the
             # permission first: rows are not written for callers who may not use the tool.
             try:
-                if reply.is_single or await self._is_admitted(session_call, server, host):
-                    await reply.opened()
+                if post.is_single or await self._is_admitted(session_call, server, host):
+                    await post.opened()
             except Busy as error:
                 if session_call.is_refused:
                     return session_call.response
-                return reply.connection.error(session_call.active.call, overloaded(str(error)))
+                return post.connection.error(session_call.active.call, overloaded(str(error)))
             if session_call.is_refused:
                 return session_call.response
-        return await serving.response(session_call.active, session_call.rounds)
+        return await runner.response(session_call.active, session_call.interaction)
 
     async def _is_admitted(
         self, session_call: SessionCall, server: Server, host: str | None
@@ -372,11 +319,10 @@ class SessionCallManager:
         For other callers the tool must look as if it did not exist. Storing their call would tell
         them by the stream that it does.
         """
-        call, who = session_call.active.call, await session_call.reply.who.upcoming()
+        call, who = session_call.active.call, await session_call.post.who.upcoming()
         tool = server._catalog.tools[call.params["name"]]
-        request = CallRun(
-            call, server, who, SessionState(session_call.reply.session), NoNotifier(), host=host
-        ).request
+        state = SessionState(session_call.post.session)
+        request = CallRun(call, server, who, state, NoNotifier(), host=host).request
         if tool._is_free:
             try:
                 await kill_switches.fresh()
@@ -396,15 +342,15 @@ class SessionCallManager:
         It is a callback of the task, because the code of such a task is never executed.
         """
         if task.cancelled() or session_call.active.stop.is_set():
-            session_call.reply.take(session_call, session_call.last_word)
+            session_call.post.take(session_call, session_call.stop_response)
         elif isinstance(task.exception(), CallParked):
             self.leave(session_call)
         elif error := task.exception():
             logger.error("%s failed", session_call.active.call.method, exc_info=error)
-            refused = session_call.reply.connection.error(session_call.active.call, InternalError())
-            session_call.reply.take(session_call, refused)
+            refused = session_call.post.connection.error(session_call.active.call, InternalError())
+            session_call.post.take(session_call, refused)
         else:
-            session_call.reply.take(session_call, task.result())
+            session_call.post.take(session_call, task.result())
 
     def enter(self, session_call: SessionCall) -> None:
         """Register a call that has become a row."""
@@ -419,7 +365,7 @@ class SessionCallManager:
 
     def leave(self, session_call: SessionCall) -> None:
         """Remove a call that does not run here any more."""
-        request = (session_call.reply.session.pk, session_call.active.call.id)
+        request = (session_call.post.session.pk, session_call.active.call.id)
         if self._requests.get(request) is session_call:
             del self._requests[request]
         if session_call.row is not None and self._rows.get(session_call.row.pk) is session_call:
@@ -443,10 +389,10 @@ class SessionCallManager:
                 cancelled = self._cancelled(session, principal, event, withdrawals)
                 await asyncio.shield(self.spawn(cancelled))
 
-    async def _answered(self, session: Session, principal: Principal, reply: Answered) -> None:
+    async def _answered(self, session: Session, principal: Principal, answered: Answered) -> None:
         here = self._continues_here(session)
         async with poller().claiming():
-            row = await surely(self._claimed_by, session, principal, reply, here, again=False)
+            row = await surely(self._claimed_by, session, principal, answered, here, again=False)
             if row is None or not here or _is_held(row):
                 return
             # Before ``claiming`` ends: a recount of the poller would find the claim unknown, and
@@ -467,7 +413,7 @@ class SessionCallManager:
         return reads and not comes_back and poller().runner is self
 
     def _claimed_by(
-        self, session: Session, principal: Principal, reply: Answered, here: bool, *, again: bool
+        self, session: Session, principal: Principal, answered: Answered, here: bool, *, again: bool
     ) -> Row | None:
         """Store an answer. Return the call if it was the last one that the call waited for.
 
@@ -475,15 +421,15 @@ class SessionCallManager:
         the call began with.
         """
         process = lease.hold() if here else ""
-        ask = calls.asked(session, str(reply.id))
+        ask = calls.asked(session, str(answered.id))
         found = None
         if ask is not None and covers(principal, ask.call.scopes):
-            answer = understood(connection_of(session).revision, ask.wire, reply)
+            answer = understood(connection_of(session).revision, ask.wire, answered)
             found = calls.answer(session, ask.pk, answer, process=process)
         elif not again:
-            logger.debug("Ignored a response without a request: %.80r", reply.id)
+            logger.debug("Ignored a response without a request: %.80r", answered.id)
         if found is None and again:
-            found = calls.answered(session, str(reply.id), process=process)
+            found = calls.answered(session, str(answered.id), process=process)
         return found
 
     async def _cancelled(
@@ -492,7 +438,7 @@ class SessionCallManager:
         session_call = self._requests.get((session.pk, event.id))
         if session_call is not None:
             # A token with fewer scopes must not stop a call that a broader token began.
-            if not covers(principal, session_call.reply.who.scopes):
+            if not covers(principal, session_call.post.who.scopes):
                 return
             logger.info("%s was cancelled: %.200r", session_call.active.call.method, event.reason)
             session_call.cancel()
@@ -511,12 +457,12 @@ class SessionCallManager:
         event = Cancelled(session_call.active.call.id, "its owner may not go on")
         # ``silently``: write nothing more to a client whose access was revoked. ``anonymous()`` has
         # no token, so ``covers`` does not compare scopes and the cancel always succeeds.
-        self.spawn(self._cancelled(session_call.reply.session, anonymous(), event, silently))
+        self.spawn(self._cancelled(session_call.post.session, anonymous(), event, silently))
 
     async def end(self, session: Session) -> None:
         """End a session: cancel its calls, end its row, and wake the readers of its streams."""
         for session_call in [k for (pk, _), k in self._requests.items() if pk == session.pk]:
-            session_call.reply.is_gone = True
+            session_call.post.is_gone = True
             session_call.cancel()
         # As in ``_cancelled``: a recount before the commit would start the calls again.
         async with poller().claiming():
@@ -533,9 +479,7 @@ class SessionCallManager:
         """
         for session_call in self.running():
             if session_call.row is not None and session_call.row.stream_id == stream:
-                session_call.reply.take(
-                    session_call, shutdown_error(session_call, session_call.row)
-                )
+                session_call.post.take(session_call, shutdown_error(session_call, session_call.row))
                 session_call.cancel()
 
     async def finish(self) -> None:
@@ -639,16 +583,16 @@ class SessionCallManager:
             # with a token that was revoked while it was parked.
             if session_call.owner and bool(await surely(revoked, [session_call.owner])):
                 self.revoke(session_call)
-                session_call.reply.take(session_call, None)
+                session_call.post.take(session_call, None)
                 return
             found = await decide(session_call, row)
         except Exception:
             logger.exception("%s cannot continue", row)
-            found = session_call.reply.connection.error(session_call.active.call, InternalError())
+            found = session_call.post.connection.error(session_call.active.call, InternalError())
         if isinstance(found, Server):
-            self._begin(session_call, found, session_call.reply.session.host or None)
+            self._begin(session_call, found, session_call.post.session.host or None)
         else:
-            session_call.reply.take(session_call, found)
+            session_call.post.take(session_call, found)
 
     async def _load(self, row: Row) -> SessionCall | None:
         """Create and register a call from its row. Return None if its session has ended."""
@@ -657,9 +601,9 @@ class SessionCallManager:
             if session is None:
                 return None
             connection = connection_of(session)
-            reply = PostResponse.resumed(self, session, row, connection)
-            session_call = self._register(reply, call_of(row, connection))
-            session_call.row, session_call.rounds = row, rounds_of(row)
+            post = PostResponse.resumed(self, session, row, connection)
+            session_call = self._register(post, call_of(row, connection))
+            session_call.row, session_call.interaction = row, interaction_of(row)
             self.enter(session_call)
             return session_call
         finally:

@@ -8,14 +8,15 @@ a tool has committed its outcome, that outcome is the response, whatever happens
 A cancel has an effect only before ``SessionCall.decide``, which runs just before the commit. From
 then on the outcome stands and the call sends nothing more.
 
-``conclude`` stores the response in the tool's transaction, so that the tool's writes and the
-response are committed together or not at all. The call's earlier messages are committed first. The
-transaction of a call that was cancelled or taken over is rolled back. A call that is still without
-a row is answered as plain JSON and gets none. On SQLite the response is stored after the commit: a
-database file has one writer at a time, so the tool's transaction would block the log.
+``SessionCall.store_result`` stores the response in the tool's transaction, so that the tool's
+writes and the response are committed together or not at all. The call's earlier messages are
+committed first. The transaction of a call that was cancelled or taken over is rolled back. A call
+that is still without a row is answered as plain JSON and gets none. On SQLite it is stored
+after the commit: a database file has one writer at a time, so the tool's transaction would block
+the log.
 
-``connection_of``, ``call_of`` and ``rounds_of`` load sessions and calls from their rows. The rows
-are the whole state, so any process can continue a call.
+``connection_of``, ``call_of`` and ``interaction_of`` load sessions and calls from their rows. The
+rows are the whole state, so any process can continue a call.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from collections.abc import Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
@@ -40,7 +40,6 @@ from ..exceptions import Busy, Stopped, TooLarge, ToolError
 from ..models import DONE, Session
 from ..models import Call as Row
 from ..protocol.connection import ClientCall, Connection, Phase, State
-from ..protocol.envelope import progress_token
 from ..protocol.jsonrpc import JSON, InternalError, InvalidRequest, encode
 from ..storage import calls as stored_calls
 from ..storage import databases, event_log, streams
@@ -61,7 +60,7 @@ from ..storage.sessions import SessionEnded
 from ..storage.streams import DuplicateRequest, RequestRefused
 from ..storage.wakeups import StreamWakeup, wake_readers
 from . import listing
-from .call_state import ActiveCall
+from .call_state import ActiveCall, CallOutput, CallRun
 from .callers import SessionCaller
 from .execution import may_hold
 from .interaction import Interaction, withdrawal
@@ -77,7 +76,7 @@ CALL_TOO_MUCH = "The call sends more messages than its client can receive."
 
 
 @dataclass(eq=False)
-class SessionCall:
+class SessionCall(CallOutput):
     """A call of a session: its response, its row, and what it has sent.
 
     ``_lock`` orders ``cancel``, ``decide`` and ``reopen``, which run in different threads. Without
@@ -85,8 +84,8 @@ class SessionCall:
     """
 
     active: ActiveCall
-    reply: PostResponse
-    rounds: Interaction = field(default_factory=Interaction)
+    post: PostResponse
+    interaction: Interaction = field(default_factory=Interaction)
     server: Server | None = None  # None until it is known on which server it runs
     row: Row | None = None
     response: JSON | None = None  # also None for a cancelled call
@@ -110,13 +109,13 @@ class SessionCall:
     @property
     def owner(self) -> str:
         """The key of the principal that it acts for (``callers.TokenHolder``)."""
-        return self.reply.session.owner
+        return self.post.session.owner
 
     @property
     def is_durable(self) -> bool:
         """Whether it is stored before it runs."""
         call = self.active.call
-        if self.reply.is_single:
+        if self.post.is_single:
             return True
         if self.server is None or call.method != "tools/call":
             return False
@@ -124,22 +123,23 @@ class SessionCall:
         return tool is not None and (self.server.durable or tool.durable)
 
     def revoke(self) -> None:
-        self.reply.manager.revoke(self)
+        self.post.manager.revoke(self)
 
     @property
-    def last_word(self) -> JSON | None:
+    def stop_response(self) -> JSON | None:
         """The response to a stopped call: None if the client cancelled it, else an error."""
         error = self.active.refusal
-        return None if error is None else self.reply.connection.error(self.active.call, error)
+        return None if error is None else self.post.connection.error(self.active.call, error)
 
     # Messages.
 
     def open(self) -> None:
         """Allow the call to send messages, and to be stopped."""
-        active = self.active
-        active.send, active.interrupt, active.over = self.send, self.cancel, False
-        if active.call.revision.priming:  # clients of older revisions do not reconnect
-            active.let_go = partial(self.reply.let_go, self)
+        self.active.output, self.active.interrupt, self.active.over = self, self.cancel, False
+
+    def release(self) -> None:
+        if self.active.call.revision.priming:  # clients of older revisions do not reconnect
+            self.post.let_go(self)
 
     def reopen(self) -> None:
         """Allow messages and cancels again, because the tool's transaction was rolled back."""
@@ -154,7 +154,7 @@ class SessionCall:
         if self.is_full or self.count > settings.EVENTS or self.size > event_log.most_bytes():
             raise ToolError(CALL_TOO_MUCH)
         try:
-            waiting = self.reply.say(self, text)
+            waiting = self.post.say(self, text)
         except OutputTooLarge as error:
             raise ToolError(str(error)) from None
         pace(waiting)
@@ -162,7 +162,7 @@ class SessionCall:
     def is_behind(self) -> bool:
         """Whether it should pause before it sends more. A call that is ending never pauses."""
         ends = self.is_full or self.is_decided or self.active.stop.is_set()
-        return not ends and self.reply.is_behind(self)
+        return not ends and self.post.is_behind(self)
 
     def refused(self, outcome: int | None) -> None:
         """Handle that the log rejected messages: the stream is full, or the call was taken over.
@@ -174,11 +174,68 @@ class SessionCall:
         else:
             self.cancel()
 
+    # Steps and the result. A call is stored before its first step.
+
+    stores_result = True
+
+    def has_run_before(self) -> bool:
+        return self.row is not None and self.row.fence > 0
+
+    async def prepare_step(self) -> None:
+        # The step needs the call's row: its steps are stored under the row's id, and without the
+        # fence a worker that was taken over could repeat the step.
+        await self.post.opened()
+
+    def store_result(self, response: JSON) -> None:
+        """Store the response at the end of the tool's transaction, in its thread.
+
+        Raise ``Stopped``, which rolls back, if the call was cancelled or taken over. If the tool
+        has marked its transaction for rollback, the response is stored afterwards instead.
+        """
+        # Before anything is written: a cancel from now on must not leave writes without a response.
+        if not self.decide():
+            raise Stopped()
+        if self.post.stays_plain(self):
+            return
+        # Messages are written on other connections. They must be committed before the response,
+        # which is the last event of the call.
+        if self.row is None or self.count:
+            _wait(self.post.loop, self.post.written(self))
+        if self.post.is_gone:
+            raise Stopped()
+        if self.is_full:
+            raise ToolError(CALL_TOO_MUCH)
+        if self.row is None or transaction.get_rollback(settings.DATABASE):
+            return
+        # It checks the fencing token. A call that another worker took over must not commit its
+        # writes.
+        to = self.address
+        if not event_log.finish_here(self.row.pk, to.fence, encode(response), to.stream):
+            raise Stopped()
+        if self.interaction.has_steps:
+            stored_calls.forget(self.interaction.id)
+        transaction.on_commit(self.commit, using=settings.DATABASE, robust=True)
+
+    async def was_rolled_back(self, run: CallRun) -> bool:
+        """Find out from the call's row, if the outcome was to be committed with the tool's writes.
+
+        The broken transaction may hold the row's lock until the database ends it, so this waits
+        for it. Raise ``Stopped`` if the outcome was committed or the call was taken over.
+        """
+        if not self.is_decided:
+            return await super().was_rolled_back(run)
+        row = None if self.is_plain else self.row
+        if row is not None and not await surely(stored_calls.is_mine, row.pk, row.fence):
+            self.commit()
+            raise Stopped()
+        self.reopen()
+        return row is not None
+
     # Ending.
 
     def without_outcome(self, words: str) -> JSON:
         """Return the response to a call without an outcome: a tool error, or a JSON-RPC error."""
-        call, connection = self.active.call, self.reply.connection
+        call, connection = self.active.call, self.post.connection
         if call.method == "tools/call":
             return connection.result(call, error_result(words))
         return connection.error(call, InternalError(words))
@@ -220,7 +277,7 @@ def _is_success(response: JSON | None) -> bool:
     return response is not None and not response.get("result", {"isError": True}).get("isError")
 
 
-WRITE_TIMEOUT_SECONDS = 10.0  # for which ``conclude`` waits for the call's row and messages
+WRITE_TIMEOUT_SECONDS = 10.0  # for which ``store_result`` waits for the call's row and messages
 UNWRITTEN = (
     "The messages of this call could not be stored, so its database writes were rolled back."
 )
@@ -234,30 +291,6 @@ def of_tool(server: Server | None, call: ClientCall) -> bool:
     return tool is not None and may_hold(tool._transaction)
 
 
-def conclude(session_call: SessionCall, response: JSON) -> None:
-    """Store the response at the end of the tool's transaction, in its thread.
-
-    Raise ``Stopped``, which rolls back, if the call was cancelled or taken over. If the tool has
-    marked its transaction for rollback, the response is stored afterwards instead.
-    """
-    # Before anything is written: a cancel from now on must not leave writes without a response.
-    if not session_call.decide():
-        raise Stopped()
-    reply = session_call.reply
-    if reply.stays_plain(session_call):
-        return
-    # Messages are written on other connections. They must be committed before the response, which
-    # is the last event of the call.
-    if session_call.row is None or session_call.count:
-        _wait(reply.loop, reply.written(session_call))
-    if reply.is_gone:
-        raise Stopped()
-    if session_call.is_full:
-        raise ToolError(CALL_TOO_MUCH)
-    if session_call.row is not None and not transaction.get_rollback(settings.DATABASE):
-        _write(session_call, encode(response))
-
-
 def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
     """Run ``work`` in the event loop and block this thread for it.
 
@@ -269,17 +302,6 @@ def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> N
     except TimeoutError:
         waiting.cancel()
         raise ToolError(UNWRITTEN) from None
-
-
-def _write(session_call: SessionCall, text: str) -> None:
-    to = session_call.address
-    assert to.call is not None
-    # It checks the fencing token. A call that another worker took over must not commit its writes.
-    if not event_log.finish_here(to.call, to.fence, text, to.stream):
-        raise Stopped()
-    if session_call.rounds.has_steps:
-        stored_calls.forget(session_call.rounds.id)
-    transaction.on_commit(session_call.commit, using=settings.DATABASE, robust=True)
 
 
 def connection_of(session: Session) -> Connection:
@@ -296,11 +318,11 @@ def call_of(row: Row, connection: Connection) -> ClientCall:
     return ClientCall(
         json.loads(row.request_id), row.method, row.params, connection.revision,
         client_info=state.client_info, capabilities=state.capabilities,
-        progress_token=progress_token(row.meta), meta=row.meta,
+        progress_token=row.meta.get("progressToken"), meta=row.meta,
     )  # fmt: skip
 
 
-def rounds_of(row: Row) -> Interaction:
+def interaction_of(row: Row) -> Interaction:
     """Return a call's answers and progress from its row."""
     return Interaction(
         f"c{row.pk}", known=row.known, high_water=row.high_water, count=row.rounds, has_steps=True
@@ -331,12 +353,8 @@ class PostResponse:
         connection: Connection,
         received: float | None = None,
     ) -> None:
-        self.manager, self.session, self.who, self.connection = (
-            manager,
-            session,
-            who,
-            connection,
-        )
+        self.manager, self.session = manager, session
+        self.who, self.connection = who, connection
         self._received = time.monotonic() if received is None else received
         self._created: datetime | None = None
         self.loop = asyncio.get_running_loop()
@@ -358,11 +376,11 @@ class PostResponse:
         cls, manager: SessionCallManager, session: Session, row: Row, connection: Connection
     ) -> PostResponse:
         """Return the response object of a call that was loaded from its row."""
-        reply = cls(manager, session, SessionCaller.named(session, row), connection)
-        reply.stream, reply._opening = row.stream_id, reply.loop.create_future()
-        reply._opening.set_result(None)
-        reply._settle(True)
-        return reply
+        post = cls(manager, session, SessionCaller.named(session, row), connection)
+        post.stream, post._opening = row.stream_id, post.loop.create_future()
+        post._opening.set_result(None)
+        post._settle(True)
+        return post
 
     def wait(self) -> None:
         """Start the ``JSON_GRACE`` timer, after which unfinished calls are stored as rows.
@@ -578,7 +596,7 @@ class PostResponse:
 
     def _enter(self, left: list[SessionCall], calls: list[Row], stream: int) -> None:
         for session_call, row in zip(left, calls, strict=True):
-            session_call.row, session_call.rounds.id = row, f"c{row.pk}"
+            session_call.row, session_call.interaction.id = row, f"c{row.pk}"
             self.manager.enter(session_call)
             if row.cancelled or row.state == DONE:  # a cancel was stored before the call was
                 session_call.cancel()
@@ -696,8 +714,8 @@ class PostResponse:
             await writer().flush(to)
             text = session_call.text(self.connection)
             mine = await surely(event_log.finish, to.call, to.fence, text, to.stream, again=False)
-            if mine and session_call.rounds.has_steps:
-                await surely(stored_calls.forget, session_call.rounds.id)
+            if mine and session_call.interaction.has_steps:
+                await surely(stored_calls.forget, session_call.interaction.id)
         wake_readers(StreamWakeup(to.stream, changed=True))
 
     def _settled(self) -> bool:

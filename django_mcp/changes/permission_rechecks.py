@@ -194,7 +194,7 @@ async def _is_permitted(run: CallRun, principal: Principal) -> bool:
 
     def job() -> bool:
         with surrounded(request):
-            return work.thing._is_allowed(request)
+            return work.declaration._is_allowed(request)
 
     try:
         return await threads.tools.run_for(OWNER, job)

@@ -32,7 +32,7 @@ from ..calls.rate_limits import MAX_SUBSCRIPTIONS
 from ..calls.visibility import AnyRow, label_in, label_of, visible
 from ..declarations.request import Request
 from ..exceptions import Busy
-from ..protocol.connection import Connection, Phase
+from ..protocol.connection import SUBSCRIPTION_ID, Connection, Phase
 from ..protocol.jsonrpc import JSON, Id
 from ..protocol.revisions import LATEST, Revision, encode_notification
 from ..runtime import threads
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_mcp")
 LISTS = ("tools", "prompts", "resources")
-SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 FILTERS = {
     "tools": "toolsListChanged",
     "prompts": "promptsListChanged",

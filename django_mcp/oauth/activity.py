@@ -28,7 +28,7 @@ from django.utils import timezone
 from oauth2_provider.models import get_application_model
 
 from ..auth.last_used import SparseLastUsedTimes
-from ..calls.reports import CallRecord
+from ..calls.execution import CallRecord
 from ..exceptions import Busy
 from ..runtime import threads
 from .models import MAX_CALL_NAME_LENGTH, MAX_CLIENT_ID_LENGTH, Activity, Consent

@@ -8,7 +8,7 @@ from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
 if TYPE_CHECKING:
-    from ..calls.reports import CallRecord
+    from ..calls.execution import CallRecord
 
 
 def record(call: CallRecord) -> None:
@@ -30,7 +30,7 @@ class OAuthConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from ..calls.reports import observers
+        from ..calls.execution import observers
 
         # Each connects receivers of signals, or registers checks.
         from . import checks as checks

@@ -46,7 +46,7 @@ from oauth2_provider.cimd import (
 from oauth2_provider.models import get_application_model
 from oauth2_provider.settings import oauth2_settings
 
-from ..auth.networks import HALF_DIGEST_LENGTH
+from ..auth.principal import HALF_DIGEST_LENGTH
 from ..verifiers.fetching import FetchError, fetch_json
 from . import client_metadata, registration_limits
 from .client_metadata import NETLOC, ClientMetadata, MetadataError

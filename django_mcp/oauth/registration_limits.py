@@ -41,7 +41,7 @@ from oauth2_provider.models import (
     refresh_token_expire_timedelta,
 )
 
-from ..auth.networks import HALF_DIGEST_LENGTH, SITE_BITS, SUBNET_BITS, network_digest
+from ..auth.principal import HALF_DIGEST_LENGTH, SITE_BITS, SUBNET_BITS, network_digest
 from .conf import settings
 from .models import ClientProfile, Consent, Lock, Source
 

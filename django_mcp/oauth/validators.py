@@ -19,7 +19,7 @@ from django.db import IntegrityError
 from oauth2_provider.scopes import get_scopes_backend
 from oauthlib.oauth2.rfc6749 import errors
 
-from ..auth.networks import HALF_DIGEST_LENGTH
+from ..auth.principal import HALF_DIGEST_LENGTH
 from ..auth.scopes import offered
 from . import client_authentication, registration_limits
 from .authorization_codes import S256, CodeRedemption

@@ -17,33 +17,27 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from .envelope import (
-    PREFIX,
-    STATELESS_KEYS,
-    expect,
-    named_revision,
-    progress_token,
-    read_capabilities,
-    read_client_info,
-    read_envelope,
-    read_meta,
-)
 from .http_rules import Mirrored, check_routing
 from .jsonrpc import (
+    ID,
     JSON,
+    HeaderMismatch,
     Id,
+    InvalidParams,
     InvalidRequest,
     MethodNotFound,
     NotificationMessage,
     ProtocolError,
     RequestMessage,
     ResponseMessage,
+    UnsupportedVersion,
     is_id,
     read,
 )
 from .revisions import (
     LATEST,
     LATEST_HANDSHAKE,
+    LOG_LEVELS,
     REVISIONS,
     STATELESS_ONLY,
     Revision,
@@ -54,6 +48,16 @@ from .revisions import (
 )
 
 MAX_BATCH = 50
+# Keys of ``_meta``.
+PREFIX = "io.modelcontextprotocol/"
+VERSION = PREFIX + "protocolVersion"
+CLIENT_INFO = PREFIX + "clientInfo"
+CAPABILITIES = PREFIX + "clientCapabilities"
+LOG_LEVEL = PREFIX + "logLevel"
+SERVER_INFO = PREFIX + "serverInfo"
+SUBSCRIPTION_ID = PREFIX + "subscriptionId"
+# Only requests without a handshake have these keys.
+STATELESS_KEYS = frozenset((VERSION, CLIENT_INFO, CAPABILITIES, LOG_LEVEL))
 
 
 # Events: the parsed messages of a client, as ``Connection.receive`` returns them. They are plain
@@ -189,13 +193,10 @@ class Connection:
     ) -> None:
         self.state = state or State()
         self.transport = transport
+        # The negotiated revision; before that, the newest revision with a handshake.
+        self.revision = over(transport, REVISIONS.get(self.state.revision, LATEST_HANDSHAKE))
         self._lacks = lacks
         self._headers: Mirrored | None = None
-
-    @property
-    def revision(self) -> Revision:
-        """The negotiated revision; before that, the newest revision with a handshake."""
-        return over(self.transport, REVISIONS.get(self.state.revision, LATEST_HANDSHAKE))
 
     def close(self) -> None:
         """Close the connection: all later messages are rejected or ignored."""
@@ -236,7 +237,7 @@ class Connection:
             parsed = read(message)
             if isinstance(parsed, RequestMessage):
                 return self._requested(parsed, header, batch)
-            return Received(events=tuple(self._told(parsed)))
+            return Received(events=tuple(self._events(parsed)))
         except ProtocolError as error:
             return Received(replies=self._unheeded(message, error))
 
@@ -283,22 +284,14 @@ class Connection:
             kind = request.method.partition("/")[0]
             raise MethodNotFound(f"This server has no {kind}.")
         meta = read_meta(request.params)
-        envelope = read_envelope(meta, request.params, revision, self._mirrored(request))
+        fields = read_stateless_fields(meta, request.params)
+        if self._headers is not None:
+            check_routing(self._headers, meta[VERSION], request.method, request.params)
         params = _own(request.params, "_meta", "inputResponses", "requestState")
         return ClientCall(
-            request.id, request.method, params, envelope.revision,
-            client_info=envelope.client_info, capabilities=envelope.capabilities,
-            log_level=envelope.log_level, progress_token=progress_token(meta),
-            input_responses=envelope.input_responses, request_state=envelope.request_state,
-            meta=meta,
+            request.id, request.method, params, revision,
+            progress_token=meta.get("progressToken"), meta=meta, **fields,
         )  # fmt: skip
-
-    def _mirrored(self, request: RequestMessage) -> Callable[[str], None] | None:
-        """Return a function that compares the headers with the request; None without headers."""
-        headers = self._headers
-        if headers is None:
-            return None
-        return lambda version: check_routing(headers, version, request.method, request.params)
 
     def _stateful(self, request: RequestMessage) -> ClientCall:
         phase = self._next_phase(request.method)
@@ -306,12 +299,13 @@ class Connection:
         params = _own(request.params, "_meta")
         if request.method == "initialize":
             self.state = _opening(params)
+            self.revision = over(self.transport, REVISIONS[self.state.revision])
         _check_method(request.method, self.revision)
         self.state = replace(self.state, phase=phase)
         return ClientCall(
             request.id, request.method, params, self.revision,
             client_info=self.state.client_info, capabilities=self.state.capabilities,
-            progress_token=progress_token(meta), meta=meta,
+            progress_token=meta.get("progressToken"), meta=meta,
         )  # fmt: skip
 
     def _next_phase(self, method: str) -> Phase:
@@ -321,7 +315,7 @@ class Connection:
             raise InvalidRequest(_HINTS[self.state.phase])
         return phase
 
-    def _told(self, message: NotificationMessage | ResponseMessage) -> Iterator[Event]:
+    def _events(self, message: NotificationMessage | ResponseMessage) -> Iterator[Event]:
         """Yield the event of a notification or response; nothing if it is not allowed now."""
         if self.state.phase is Phase.CLOSED:
             return
@@ -377,6 +371,90 @@ def _own(params: JSON, *others: str) -> JSON:
     return {key: value for key, value in params.items() if key not in others}
 
 
+# The parameters of a request. A wrong value raises ``InvalidParams``, so all other code can rely on
+# the types.
+
+
+def read_meta(params: JSON) -> JSON:
+    """Return the request's ``_meta`` or {}. Raise ``InvalidParams``, also for a progress token."""
+    meta: JSON = expect(params.get("_meta", {}), dict, "_meta")
+    token = meta.get("progressToken")
+    if token is not None and not is_id(token):
+        raise InvalidParams(f"progressToken must be {ID}")
+    return meta
+
+
+def named_revision(params: JSON, header: str | None = None) -> Revision:
+    """Return the revision that a request without a handshake names, in ``_meta`` or ``header``.
+
+    If it names none, return the newest, and ``read_stateless_fields`` reports what is missing.
+    Raise ``HeaderMismatch`` if the two differ, and ``UnsupportedVersion``.
+    """
+    meta = params.get("_meta")
+    version = meta.get(VERSION) if isinstance(meta, dict) else None
+    named = version if isinstance(version, str) else header
+    if named is None:
+        return LATEST
+    if header is not None and header != named:
+        raise HeaderMismatch("MCP-Protocol-Version differs from the body's protocol version")
+    revision = REVISIONS.get(named)
+    if revision is None or revision.handshake:
+        raise UnsupportedVersion(named[:100])
+    return revision
+
+
+def read_stateless_fields(meta: JSON, params: JSON) -> dict[str, Any]:
+    """Return what a request without a handshake says of itself, as arguments of ``ClientCall``.
+
+    Raise ``InvalidParams`` for missing or malformed fields.
+    """
+    for key in (VERSION, CAPABILITIES):
+        if key not in meta:
+            raise InvalidParams(f"_meta must have {key}")
+    expect(meta[VERSION], str, VERSION)
+    level = meta.get(LOG_LEVEL)
+    if level is not None and level not in LOG_LEVELS:
+        raise InvalidParams(f"{LOG_LEVEL} must be one of {', '.join(LOG_LEVELS)}")
+    fields = {
+        "client_info": read_client_info(meta[CLIENT_INFO]) if CLIENT_INFO in meta else {},
+        "capabilities": read_capabilities(meta[CAPABILITIES]),
+        "log_level": level,
+    }
+    if "inputResponses" in params or "requestState" in params:  # a retry after questions
+        responses = expect(params.get("inputResponses"), dict | None, "inputResponses")
+        for key, response in (responses or {}).items():
+            expect(response, dict, f"inputResponses[{key!r}]")
+        state = expect(params.get("requestState"), str | None, "requestState")
+        fields |= {"input_responses": responses, "request_state": state}
+    return fields
+
+
+def read_client_info(value: Any) -> JSON:
+    """Return ``clientInfo``. Raise ``InvalidParams`` if its name or version is missing."""
+    info: JSON = expect(value, dict, "clientInfo")
+    for key in ("name", "version"):
+        expect(info.get(key), str, f"clientInfo.{key}")
+    return info
+
+
+def read_capabilities(value: Any) -> JSON:
+    """Return the client's capabilities, objects by name, without those that are null."""
+    capabilities: JSON = expect(value, dict, "capabilities")
+    for name, capability in capabilities.items():
+        expect(capability, dict | None, f"capabilities.{name}")
+    return {name: item for name, item in capabilities.items() if item is not None}
+
+
+_NAMES = {dict: "an object", str: "a string", dict | None: "an object", str | None: "a string"}
+
+
+def expect(value: Any, type_: Any, name: str) -> Any:
+    """Return ``value`` if it is of that type, else raise ``InvalidParams`` with its name."""
+    if not isinstance(value, type_):
+        raise InvalidParams(f"{name} must be {_NAMES[type_]}")
+    return value
+
+
 def _opening(params: JSON) -> State:
     requested = expect(params.get("protocolVersion"), str, "protocolVersion")
     return State(
@@ -392,9 +470,3 @@ def _cancelled(params: JSON) -> Iterator[Cancelled]:
     reason = params.get("reason")
     if is_id(params.get("requestId")):
         yield Cancelled(params["requestId"], reason if isinstance(reason, str) else None)
-
-
-__all__ = [
-    "MAX_BATCH", "TRANSITIONS", "Answered", "Cancelled", "ClientCall", "Connection", "Event",
-    "Notice", "Phase", "Received", "State",
-]  # fmt: skip

@@ -85,7 +85,8 @@ def accepts(value: str | None) -> frozenset[str]:
     """
     if not value:
         return frozenset()
-    return (_accepts if len(value) <= MAX_CACHED_LENGTH else _accepts.__wrapped__)(value)
+    read = _accepts if len(value) <= MAX_CACHED_LENGTH else _accepts.__wrapped__
+    return read(value)
 
 
 def takes_page(accept: str | None) -> bool:
@@ -101,9 +102,8 @@ def is_json(content_type: str | None) -> bool:
     """Whether a body of that type is JSON in UTF-8."""
     if not content_type:
         return False
-    return (_is_json if len(content_type) <= MAX_CACHED_LENGTH else _is_json.__wrapped__)(
-        content_type
-    )
+    read = _is_json if len(content_type) <= MAX_CACHED_LENGTH else _is_json.__wrapped__
+    return read(content_type)
 
 
 @lru_cache(maxsize=128)
@@ -210,13 +210,10 @@ def mirrored(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str | None]:
     for name, value in raw:
         if name[:4].lower() == b"mcp-":
             key = name.lower().decode("latin-1")
-            found[key] = None if key in found else _readable(value)
+            value = value.strip(b" \t")
+            is_valid = key not in found and _VALID.match(value)
+            found[key] = value.decode("ascii") if is_valid else None
     return found
-
-
-def _readable(value: bytes) -> str | None:
-    value = value.strip(b" \t")
-    return value.decode("ascii") if _VALID.match(value) else None
 
 
 def check_routing(headers: Mirrored, version: str, method: str, params: Mapping[str, Any]) -> None:
@@ -224,25 +221,19 @@ def check_routing(headers: Mirrored, version: str, method: str, params: Mapping[
 
     Raise ``InvalidParams`` first if the body lacks the name that a header should mirror.
     """
-    name = _name(method, params)
-    _check_equal(headers, PROTOCOL_VERSION, "MCP-Protocol-Version", version)
-    _check_equal(headers, METHOD, "Mcp-Method", method)
-    if name is not None and decoded(_present(headers, NAME, "Mcp-Name")) != name:
-        raise HeaderMismatch(f"The Mcp-Name header differs from params.{NAMED[method]}")
-
-
-def _name(method: str, params: Mapping[str, Any]) -> str | None:
-    if (key := NAMED.get(method)) is None:
-        return None
-    if not isinstance(name := params.get(key), str):
+    key = NAMED.get(method)
+    name = None if key is None else params.get(key)
+    if key is not None and not isinstance(name, str):
         raise InvalidParams(f"{key} must be a string")
-    return name
-
-
-def _check_equal(headers: Mirrored, key: str, title: str, expected: str) -> None:
-    # Only Mcp-Name and Mcp-Param-* may be Base64, so these two are compared without decoding.
-    if _present(headers, key, title) != expected:
-        raise HeaderMismatch(f"The {title} header differs from the body")
+    for header, title, expected in (
+        (PROTOCOL_VERSION, "MCP-Protocol-Version", version),
+        (METHOD, "Mcp-Method", method),
+    ):
+        # Only Mcp-Name and Mcp-Param-* may be Base64, so these two are compared without decoding.
+        if _present(headers, header, title) != expected:
+            raise HeaderMismatch(f"The {title} header differs from the body")
+    if key is not None and decoded(_present(headers, NAME, "Mcp-Name")) != name:
+        raise HeaderMismatch(f"The Mcp-Name header differs from params.{key}")
 
 
 def _present(headers: Mirrored, key: str, title: str) -> str:

@@ -330,8 +330,8 @@ def read(message: Any) -> Message:
     """
     if not isinstance(message, dict):
         raise InvalidRequest("A message is a JSON object")
-    about = message.get("id") if "method" in message and is_id(message.get("id")) else None
     if problem := _problem(message):
+        about = message.get("id") if "method" in message and is_id(message.get("id")) else None
         raise InvalidRequest(problem, about=about)
     if "method" not in message:
         return ResponseMessage(message.get("id"), message.get("result"), message.get("error"))

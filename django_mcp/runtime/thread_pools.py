@@ -151,9 +151,9 @@ class ThreadPool:
         size = self.size
         with self._lock:
             room = size + (int(settings.QUEUE) if self._queue is None else self._queue)
-            if self._pending >= room or _have_share(self._jobs_by_owner, owners, room):
+            if self._pending >= room or owners and _have_share(self._jobs_by_owner, owners, room):
                 raise Busy(Busy.__doc__)
-            if _have_share(self._running_by_owner, owners, size):
+            if owners and _have_share(self._running_by_owner, owners, size):
                 future: Future[T] = Future()
                 self._waiting[owners[0]].append(QueuedJob(future, job, owners))
             else:

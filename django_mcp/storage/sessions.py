@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from django.db import DatabaseError, transaction
 from django.db.models import F, Q
 
-from ..auth.networks import client_network
+from ..auth.principal import client_network
 from ..conf import settings
 from ..exceptions import Busy
 from ..models import DONE, Ask, Call, Event, Session, Step, Stream, Subscription

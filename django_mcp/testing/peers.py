@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ..protocol.envelope import CAPABILITIES, CLIENT_INFO, LOG_LEVEL, VERSION
+from ..protocol.connection import CAPABILITIES, CLIENT_INFO, LOG_LEVEL, VERSION
 from ..protocol.revisions import REVISIONS
 from .questions import Answers, Caller
 from .results import RpcError, unwatch, watch

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..calls.call_state import ActiveCall, Batch
+from ..calls.call_state import ActiveCall, Batch, CallOutput
 from ..calls.interaction import PendingQuestions
 from ..calls.methods import lacks
 from ..calls.rate_limits import UNCOUNTED
@@ -48,6 +48,16 @@ logger = logging.getLogger("django_mcp")
 DEFAULT_LOG_LEVEL = "info"
 
 
+class PipeOutput(CallOutput):
+    """Sends the messages of calls over the pipe."""
+
+    def __init__(self, send: Callable[[Any], None]) -> None:
+        self._send = send
+
+    def send(self, message: JSON) -> None:
+        self._send(message)
+
+
 class Conversation:
     """The server's side of one pipe. Create and use it in one event loop.
 
@@ -68,13 +78,14 @@ class Conversation:
         self.server = server
         self.connection = Connection(transport="stdio", lacks=partial(lacks, server))
         self._principal, self._send = principal, send
+        self._output = PipeOutput(send)
         self._loop = asyncio.get_running_loop()
         self._level = DEFAULT_LOG_LEVEL
         self._active: dict[Id, ActiveCall] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._questions = PendingQuestions(send)
         self._serving = CallRunner(
-            server, self.connection, self._who, self, self._questions, self._log_level, host=host
+            server, self.connection, self._who, self, self._questions, host=host
         )
         self.listening = SubscriptionFilter(server, self.connection, self._who, send, host)
         listener_registry().add(self)
@@ -109,7 +120,7 @@ class Conversation:
     def _take(self, event: Event, batch: Batch | None = None) -> None:
         match event:
             case ClientCall():
-                self._start(ActiveCall(event, self._send, batch))
+                self._start(ActiveCall(event, self._output, batch))
             case Cancelled():
                 self._cancel(event)
             case Answered():
@@ -174,9 +185,6 @@ class Conversation:
             message.update(self.connection.error(call, InternalError()))
             write(message)
 
-    def _log_level(self) -> str | None:
-        return self._level
-
     def _cancel(self, event: Cancelled) -> None:
         active = self._active.get(event.id)
         if active is None or active.call.method == "initialize":
@@ -190,7 +198,10 @@ class Conversation:
         self.listening.set_principal(principal)
         return principal
 
-    # What methods may change about the session.
+    # What methods may read and change about the session.
+
+    def log_level(self) -> str | None:
+        return self._level
 
     async def set_log_level(self, level: str) -> None:
         self._level = level

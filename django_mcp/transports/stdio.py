@@ -55,7 +55,7 @@ SIGNALS = {getattr(signal, name) for name in SHUTDOWN_SIGNAL_NAMES if hasattr(si
 
 
 class SignalSocket:
-    """Send signals as bytes to a socket and call ``ring``, until ``give_back`` is called.
+    """Send signals as bytes to a socket and call ``on_signal``, until ``restore`` is called.
 
     ``signal.set_wakeup_fd`` makes CPython's C code write the byte, even while the main thread
     executes no Python code. A Python handler does the same, in case other code replaces the wake-up
@@ -63,15 +63,15 @@ class SignalSocket:
     signal to the child reaches this process's socket. Outside the main thread this does nothing.
     """
 
-    def __init__(self, socket: int, ring: Callable[..., None]) -> None:
+    def __init__(self, socket: int, on_signal: Callable[..., None]) -> None:
         self._before: dict[Any, Any] = {}
-        self._held = threading.local()
+        self._blocked = threading.local()
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, ring) for number in SIGNALS}
+            self._before = {number: signal.signal(number, on_signal) for number in SIGNALS}
             self._wakeup = signal.set_wakeup_fd(socket, warn_on_full_buffer=False)
             self._guard_forks()
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Restore the earlier handlers and wake-up descriptor."""
         before, self._before = self._before, {}
         for number, handler in before.items():
@@ -82,21 +82,23 @@ class SignalSocket:
     def _guard_forks(self) -> None:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
-                before=self._hold, after_in_parent=self._let, after_in_child=self._begin_child
+                before=self._block_signals,
+                after_in_parent=self._unblock_signals,
+                after_in_child=self._restore_in_child,
             )
 
     # Signals are blocked during a fork: one that arrived in the child before its handlers are
     # restored would be written to the socket that it shares with the parent.
 
-    def _hold(self) -> None:
-        self._held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    def _block_signals(self) -> None:
+        self._blocked.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
-    def _let(self) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._held.mask)
+    def _unblock_signals(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked.mask)
 
-    def _begin_child(self) -> None:
-        self.give_back()
-        self._let()
+    def _restore_in_child(self) -> None:
+        self.restore()
+        self._unblock_signals()
 
 
 class StdioShutdown:
@@ -111,24 +113,24 @@ class StdioShutdown:
         self.begun = asyncio.Event()
         self._loop, self._leaves, self._caught = asyncio.get_running_loop(), leaves, caught
         self._at, self._code = 0.0, 0
-        self._ear, self._bell = socket.socketpair()
-        self._bell.setblocking(False)
-        self._due, self._said = threading.Event(), threading.Event()
+        self._signal_reader, self._signal_writer = socket.socketpair()
+        self._signal_writer.setblocking(False)
+        self._is_over, self._is_reported = threading.Event(), threading.Event()
 
     def begin(self, *_: Any) -> None:
         """Start the shutdown. Safe in any thread and in signal handlers: it takes no lock."""
         with contextlib.suppress(OSError):  # the socket is closed, or full of such bytes
-            self._bell.send(bytes([END_BYTE]))
+            self._signal_writer.send(bytes([END_BYTE]))
 
-    def left(self, until: float) -> float:
+    def seconds_left(self, until: float) -> float:
         """Return the seconds left until a deadline, which counts from the start of the shutdown."""
         return max(0.0, self._at + until - time.monotonic())
 
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:
         """Watch for the end during the block. The end of the block starts the shutdown as well."""
-        hearing = self._started()
-        caught = SignalSocket(self._bell.fileno(), self.begin) if self._caught else None
+        waiter = self._started()
+        caught = SignalSocket(self._signal_writer.fileno(), self.begin) if self._caught else None
         try:
             yield
         except BaseException:
@@ -137,13 +139,13 @@ class StdioShutdown:
         finally:
             self.begin()
             if self._leaves:
-                let_pools_go()
+                shut_down_pools()
             else:
                 if caught is not None:
-                    caught.give_back()
-                hearing.join()
-                self._bell.close()
-                self._ear.close()
+                    caught.restore()
+                waiter.join()
+                self._signal_writer.close()
+                self._signal_reader.close()
 
     def _started(self) -> threading.Thread:
         """Start and return the thread that waits for the end.
@@ -151,13 +153,15 @@ class StdioShutdown:
         All threads start now, because an interpreter that is exiting cannot start any.
         """
         if self._leaves:
-            threading.Thread(target=self._speak, name="mcp-last-words", daemon=True).start()
-        hearing = threading.Thread(target=self._hear, name="mcp-end", daemon=True)
-        hearing.start()
-        return hearing
+            threading.Thread(
+                target=self._report_stuck_threads, name="mcp-exit-report", daemon=True
+            ).start()
+        waiter = threading.Thread(target=self._wait_for_end, name="mcp-end", daemon=True)
+        waiter.start()
+        return waiter
 
-    def _hear(self) -> None:
-        while self._ear.recv(1)[0] not in (END_BYTE, *SIGNALS):
+    def _wait_for_end(self) -> None:
+        while self._signal_reader.recv(1)[0] not in (END_BYTE, *SIGNALS):
             pass
         self._at = time.monotonic()
         with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -168,20 +172,20 @@ class StdioShutdown:
 
     def _leave(self) -> None:
         """End the process, even if the write of the last message to stderr blocks."""
-        self._due.set()
-        self._said.wait(STDERR_SECONDS)
+        self._is_over.set()
+        self._is_reported.wait(STDERR_SECONDS)
         os._exit(self._code)
 
-    def _speak(self) -> None:
-        self._due.wait()
+    def _report_stuck_threads(self) -> None:
+        self._is_over.wait()
         with contextlib.suppress(Exception):
             stuck = ", ".join(one.name for one in threading.enumerate() if not one.daemon)
-            sys.stderr.write(f"Left behind, as they did not stop: {stuck}.\n")
+            sys.stderr.write(f"These threads did not stop: {stuck}.\n")
             flush()
-        self._said.set()
+        self._is_reported.set()
 
 
-def let_pools_go() -> None:
+def shut_down_pools() -> None:
     """Shut down the thread pools without waiting for their jobs."""
     for pool in (threads.tools, threads.lookups):
         pool.shutdown(wait=False)
@@ -381,12 +385,12 @@ async def serve(
         await ending.begun.wait()
         if reader.over:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(taken.wait(), ending.left(CALLS_SECONDS))
-        await conversation.finish(ending.left(CALLS_SECONDS))
+                await asyncio.wait_for(taken.wait(), ending.seconds_left(CALLS_SECONDS))
+        await conversation.finish(ending.seconds_left(CALLS_SECONDS))
         # Half of the time, because ``close`` waits twice: after it asks calls to stop, and after it
         # cancels their tasks.
-        await conversation.close(ending.left(CLEANUP_SECONDS) / 2)
-        writer.close(ending.left(FLUSH_SECONDS))
+        await conversation.close(ending.seconds_left(CLEANUP_SECONDS) / 2)
+        writer.close(ending.seconds_left(FLUSH_SECONDS))
 
 
 def _taking(conversation: Conversation, writer: LineWriter, reader: LineReader) -> asyncio.Event:

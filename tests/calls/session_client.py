@@ -50,12 +50,11 @@ class SessionClient:
     def start(self, *messages: JSON) -> PostResponse:
         """Send messages as one POST, without waiting."""
         session = self.load_session()
-        received = connection_of(session).receive(
-            list(messages) if len(messages) > 1 else messages[0]
-        )
+        connection = connection_of(session)
+        received = connection.receive(list(messages) if len(messages) > 1 else messages[0])
         return self.loop.do(
             lambda: call_manager().start(
-                self.server, session, self.principal, received.events, received.replies
+                self.server, session, connection, self.principal, received.events, received.replies
             )
         )
 

@@ -17,19 +17,26 @@ from pydantic import BaseModel, Field
 
 import django_mcp as mcp
 from django_mcp.calls import output
-from django_mcp.calls.output import MASK, CallOutput
+from django_mcp.calls.call_state import ActiveCall
+from django_mcp.calls.output import MASK, ClientNotifier
 from django_mcp.protocol.connection import ClientCall
 from django_mcp.protocol.revisions import LOG_LEVELS, REVISIONS
+from django_mcp.transports.pipe import PipeOutput
 from tests.shop.models import Tag
 
 OWNER = ("alice", "shop")
 
 
+def notifier(call, sent, level, high_water=None):
+    """Return the notifier of a call whose messages are appended to ``sent``."""
+    return ClientNotifier(ActiveCall(call, PipeOutput(sent.append)), OWNER, level, high_water)
+
+
 def made(revision="2026-07-28", token="t", level="debug", high_water=None):
-    """A call_output, and what it says."""
+    """Return a notifier and the list of what it sends."""
     call = ClientCall(1, "tools/call", {}, REVISIONS[revision], progress_token=token)
     sent: list[Any] = []
-    return CallOutput(call, OWNER, sent.append, lambda: level, high_water), sent
+    return notifier(call, sent, lambda: level, high_water), sent
 
 
 def steps(sent):
@@ -44,31 +51,31 @@ def data(sent):
 
 
 def test_only_increasing_progress_is_sent(revision):
-    call_output, sent = made(revision)
+    call_notifier, sent = made(revision)
     for done in (1, 1, 0.5, 2, -1, 2.0, 2.5, 10**30):
-        call_output.progress(done, None, None)
+        call_notifier.progress(done, None, None)
     assert steps(sent) == [1, 2, 2.5, 10**30]
 
 
 def test_progress_continues_after_an_earlier_run():
-    call_output, sent = made(high_water=5)
+    call_notifier, sent = made(high_water=5)
     for done in (4, 5, 6):
-        call_output.progress(done, 10, "words")
-    assert steps(sent) == [6] and call_output.high_water == 6
+        call_notifier.progress(done, 10, "words")
+    assert steps(sent) == [6] and call_notifier.high_water == 6
 
 
 @pytest.mark.parametrize("token", ["", 0, "t", 7])
 def test_every_json_value_is_a_progress_token(token):
-    call_output, sent = made(token=token)
-    call_output.progress(1, None, None)
+    call_notifier, sent = made(token=token)
+    call_notifier.progress(1, None, None)
     assert sent[0]["params"] == {"progressToken": token, "progress": 1}
 
 
 def test_no_progress_is_sent_without_a_token():
-    call_output, sent = made(token=None)
-    call_output.progress(1, None, None)
-    call_output.progress("nonsense", None, None)  # type: ignore[arg-type]
-    assert sent == [] and call_output.high_water is None
+    call_notifier, sent = made(token=None)
+    call_notifier.progress(1, None, None)
+    call_notifier.progress("nonsense", None, None)  # type: ignore[arg-type]
+    assert sent == [] and call_notifier.high_water is None
 
 
 @pytest.mark.parametrize(
@@ -77,37 +84,37 @@ def test_no_progress_is_sent_without_a_token():
     ids=lambda value: type(value).__name__,
 )
 def test_progress_that_is_not_a_number_is_dropped(done, caplog):
-    call_output, sent = made()
-    call_output.progress(done, None, None)
-    call_output.progress(1, done, None)
+    call_notifier, sent = made()
+    call_notifier.progress(done, None, None)
+    call_notifier.progress(1, done, None)
     assert [message["params"] for message in sent] == [{"progressToken": "t", "progress": 1}]
     assert "does not increase" in caplog.text
 
 
 def test_progress_total_and_message_depend_on_the_revision(revision):
-    call_output, sent = made(revision)
-    call_output.progress(1, 2.5, "words")
+    call_notifier, sent = made(revision)
+    call_notifier.progress(1, 2.5, "words")
     params = sent[0]["params"]
     assert params["total"] == 2.5
     assert params.get("message") == (None if revision == "2024-11-05" else "words")
 
 
 def test_progress_message_is_text_of_limited_length():
-    call_output, sent = made()
-    call_output.progress(1, None, Decimal("1.5"))  # type: ignore[arg-type]
-    call_output.progress(2, None, "x" * 1_000_000)
+    call_notifier, sent = made()
+    call_notifier.progress(1, None, Decimal("1.5"))  # type: ignore[arg-type]
+    call_notifier.progress(2, None, "x" * 1_000_000)
     assert sent[0]["params"]["message"] == "1.5"
     assert len(sent[1]["params"]["message"]) == output.MAX_MESSAGE_LENGTH
 
 
 def test_progress_of_several_threads_increases():
-    call_output, sent = made()
+    call_notifier, sent = made()
     together = threading.Barrier(8)
 
     def report() -> None:
         together.wait(60)
         for done in range(500):
-            call_output.progress(done, None, None)
+            call_notifier.progress(done, None, None)
 
     threads = [threading.Thread(target=report) for _ in range(8)]
     for thread in threads:
@@ -122,15 +129,15 @@ def test_progress_of_several_threads_increases():
 
 @pytest.mark.parametrize("least", LOG_LEVELS)
 def test_log_messages_below_the_level_are_dropped(least):
-    call_output, sent = made(level=least)
+    call_notifier, sent = made(level=least)
     for level in LOG_LEVELS:
-        call_output.log(level, level, None)
+        call_notifier.log(level, level, None)
     assert data(sent) == list(LOG_LEVELS[LOG_LEVELS.index(least) :])
 
 
 def test_no_log_message_is_sent_without_a_level():
-    call_output, sent = made(level=None)
-    call_output.log("emergency", "x", None)
+    call_notifier, sent = made(level=None)
+    call_notifier.log("emergency", "x", None)
     assert sent == []
 
 
@@ -138,17 +145,17 @@ def test_log_level_is_read_for_each_message():
     level = ["error"]
     call = ClientCall(1, "tools/call", {}, REVISIONS["2025-11-25"])
     sent: list[Any] = []
-    call_output = CallOutput(call, OWNER, sent.append, lambda: level[0])
-    call_output.log("info", 1, None)
+    call_notifier = notifier(call, sent, lambda: level[0])
+    call_notifier.log("info", 1, None)
     level[0] = "debug"
-    call_output.log("info", 2, None)
+    call_notifier.log("info", 2, None)
     assert data(sent) == [2]
 
 
 def test_unknown_log_level_raises_value_error():
-    call_output, sent = made(level=None)
+    call_notifier, sent = made(level=None)
     with pytest.raises(ValueError, match="There is no level 'warn'; there are: debug, info"):
-        call_output.log("warn", "x", None)
+        call_notifier.log("warn", "x", None)
 
 
 class WithoutText:
@@ -190,38 +197,36 @@ for _ in range(100_000):
     ids=lambda value: type(value).__name__,
 )
 def test_logged_values_are_converted_to_json(given, expected):
-    call_output, sent = made()
-    call_output.log("info", given, None)
+    call_notifier, sent = made()
+    call_notifier.log("info", given, None)
     assert data(sent) == [expected]
 
 
 def test_deeply_nested_log_value_is_sent():
-    call_output, sent = made()
-    call_output.log("info", DEEP, None)
+    call_notifier, sent = made()
+    call_notifier.log("info", DEEP, None)
     assert len(sent) == 1
 
 
 def test_long_log_message_is_truncated():
-    call_output, sent = made()
-    call_output.log("info", ["x" * 1_000_000], None)
+    call_notifier, sent = made()
+    call_notifier.log("info", ["x" * 1_000_000], None)
     assert len(data(sent)[0]) == output.MAX_MESSAGE_LENGTH + 1 and data(sent)[0].endswith("…")
 
 
 def test_log_message_contains_the_logger_name():
-    call_output, sent = made()
-    call_output.log("info", 1, "shop.orders")
-    call_output.log("info", 2, 7)  # type: ignore[arg-type]
-    call_output.log("info", 3, None)
+    call_notifier, sent = made()
+    call_notifier.log("info", 1, "shop.orders")
+    call_notifier.log("info", 2, 7)  # type: ignore[arg-type]
+    call_notifier.log("info", 3, None)
     assert [message["params"].get("logger") for message in sent] == ["shop.orders", "7", None]
 
 
 def test_revision_without_log_notifications_gets_none():
     silent = replace(REVISIONS["2026-07-28"], sends=frozenset())
     sent: list[Any] = []
-    call_output = CallOutput(
-        ClientCall(1, "tools/call", {}, silent), OWNER, sent.append, lambda: "debug"
-    )
-    call_output.log("error", "x", None)
+    call_notifier = notifier(ClientCall(1, "tools/call", {}, silent), sent, lambda: "debug")
+    call_notifier.log("error", "x", None)
     assert sent == []
 
 
@@ -231,10 +236,10 @@ def test_revision_without_log_notifications_gets_none():
 def test_notifications_over_the_rate_limit_are_dropped(settings, caplog):
     caplog.set_level("DEBUG", "django_mcp")
     settings.DJANGO_MCP = {"RATES": {"progress": "2/1000", "log": "1/1000"}}
-    call_output, sent = made()
+    call_notifier, sent = made()
     for done in range(5):
-        call_output.progress(done, None, None)
-        call_output.log("info", done, None)
+        call_notifier.progress(done, None, None)
+        call_notifier.log("info", done, None)
     assert [message["method"].split("/")[1] for message in sent] == [
         "progress", "message", "progress",
     ]  # fmt: skip
@@ -358,8 +363,8 @@ MASKED = {"user": "al", "password": MASK}
     ids=lambda value: type(value).__name__,
 )
 def test_log_masks_secrets_of_whatever_is_logged(given, expected):
-    call_output, sent = made()
-    call_output.log("info", given, None)
+    call_notifier, sent = made()
+    call_notifier.log("info", given, None)
     assert data(sent) == [expected]
 
 
@@ -380,8 +385,8 @@ def test_log_masks_secrets_of_whatever_is_logged(given, expected):
     ],
 )  # fmt: skip
 def test_log_masks_passwords_of_urls(given, expected):
-    call_output, sent = made()
-    call_output.log("info", given, None)
+    call_notifier, sent = made()
+    call_notifier.log("info", given, None)
     assert data(sent) == [expected]
 
 
@@ -398,9 +403,9 @@ def test_log_masks_passwords_of_urls(given, expected):
     ],
 )  # fmt: skip
 def test_log_masks_values_of_keys_that_name_secrets(name):
-    call_output, sent = made()
+    call_notifier, sent = made()
     for secret in ("hunter2", 4711, ["hunter2"], {"inner": "hunter2"}):
-        call_output.log("info", {"step": 1, "list": [{"deep": {name: secret}}]}, None)
+        call_notifier.log("info", {"step": 1, "list": [{"deep": {name: secret}}]}, None)
     assert data(sent) == [{"step": 1, "list": [{"deep": {name: MASK}}]}] * 4
 
 
@@ -421,8 +426,8 @@ def test_log_masks_values_of_keys_that_name_secrets(name):
     ],
 )
 def test_log_keeps_values_that_are_no_secrets(kept):
-    call_output, sent = made()
-    call_output.log("info", kept, None)
+    call_notifier, sent = made()
+    call_notifier.log("info", kept, None)
     assert data(sent) == [kept]
 
 
@@ -435,14 +440,16 @@ def test_log_keeps_values_that_are_no_secrets(kept):
     ],
 )
 def test_log_masks_secrets_in_pairs(given):
-    call_output, sent = made()
-    call_output.log("info", given, None)
+    call_notifier, sent = made()
+    call_notifier.log("info", given, None)
     assert data(sent) == [[["user", "al"], [given[1][0], MASK]]]
 
 
 def test_log_masks_secrets_before_a_long_message_is_cut():
-    call_output, sent = made()
-    call_output.log("info", {"password": "hunter2", "long": "x" * output.MAX_MESSAGE_LENGTH}, None)
+    call_notifier, sent = made()
+    call_notifier.log(
+        "info", {"password": "hunter2", "long": "x" * output.MAX_MESSAGE_LENGTH}, None
+    )
     assert "hunter2" not in data(sent)[0] and MASK in data(sent)[0]
 
 
@@ -471,15 +478,15 @@ class Card:
     ],
 )
 def test_logged_row_is_replaced_by_its_model_name(wrapped, expected):
-    call_output, sent = made()
-    call_output.log("info", wrapped(Tag(pk=1, label="hidden")), None)
+    call_notifier, sent = made()
+    call_notifier.log("info", wrapped(Tag(pk=1, label="hidden")), None)
     assert data(sent) == [expected]
 
 
 @pytest.mark.parametrize("wrapped", [lambda row: row, lambda row: {row}])
 def test_row_as_progress_message_or_logger_is_replaced_by_its_model_name(wrapped):
-    call_output, sent = made()
+    call_notifier, sent = made()
     row = Tag(pk=1, label="hidden")
-    call_output.progress(1, None, wrapped(row))
-    call_output.log("info", "x", wrapped(row))
+    call_notifier.progress(1, None, wrapped(row))
+    call_notifier.log("info", "x", wrapped(row))
     assert len(sent) == 2 and "hidden" not in str(sent) and str(sent).count("<Tag>") == 2

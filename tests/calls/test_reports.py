@@ -9,7 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
 import django_mcp as mcp
-from django_mcp.calls.reports import observers
+from django_mcp.calls.execution import observers
 from django_mcp.oauth.apps import record as record_activity
 from tests.client import RpcError
 
@@ -19,7 +19,7 @@ ACCEPTED = {"elicitation/create": lambda params: {"action": "accept", "content":
 @pytest.fixture
 def reported(monkeypatch):
     found = []
-    monkeypatch.setattr("django_mcp.calls.reports.observers", [found.append])
+    monkeypatch.setattr("django_mcp.calls.execution.observers", [found.append])
     return found
 
 
@@ -158,7 +158,7 @@ def test_failed_observer_does_not_fail_the_call(connect, server, db, alice, monk
     def write(request: mcp.Request) -> str:
         return "written"
 
-    monkeypatch.setattr("django_mcp.calls.reports.observers", [broken])
+    monkeypatch.setattr("django_mcp.calls.execution.observers", [broken])
     with caplog.at_level(logging.ERROR, "django_mcp"):
         found = connect(alice, server=server).request("tools/call", name="write")
     assert found["content"][0]["text"] == "written"

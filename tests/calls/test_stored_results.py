@@ -144,7 +144,7 @@ def test_call_answered_as_json_stores_nothing(client, after):
     def grace_is_over():
         """Store late calls now, although the response was already decided."""
         (kept,) = working.running()
-        kept.reply.loop.call_soon_threadsafe(lambda: [kept.reply._store_late_calls(), looked.set()])
+        kept.post.loop.call_soon_threadsafe(lambda: [kept.post._store_late_calls(), looked.set()])
         assert looked.wait(10)
 
     looked = threading.Event()

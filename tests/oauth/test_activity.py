@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from django_mcp.auth.last_used import SparseLastUsedTimes
 from django_mcp.auth.principal import Auth, Principal, anonymous
-from django_mcp.calls.reports import CallRecord
+from django_mcp.calls.execution import CallRecord
 from django_mcp.declarations.server import default_server
 from django_mcp.oauth import activity
 from django_mcp.oauth.activity import MAX_ROWS_PER_CLIENT_AND_USER, ActivityCounter

@@ -11,7 +11,7 @@ from django.utils import timezone
 from jwcrypto import jwk
 from oauth2_provider.models import get_application_model
 
-from django_mcp.auth.networks import HALF_DIGEST_LENGTH
+from django_mcp.auth.principal import HALF_DIGEST_LENGTH
 from django_mcp.oauth import client_authentication
 from django_mcp.oauth import client_metadata_documents as fetching
 from django_mcp.oauth.client_metadata_documents import MAX_PER_HOST, MAX_PER_NETWORK, fetch_slot

@@ -2,19 +2,18 @@
 
 import pytest
 
-from django_mcp.protocol.envelope import (
+from django_mcp.protocol.connection import (
     CAPABILITIES,
     CLIENT_INFO,
     LOG_LEVEL,
     VERSION,
-    Envelope,
+    Connection,
     expect,
     named_revision,
-    progress_token,
     read_capabilities,
     read_client_info,
-    read_envelope,
     read_meta,
+    read_stateless_fields,
 )
 from django_mcp.protocol.jsonrpc import HeaderMismatch, InvalidParams, UnsupportedVersion
 from django_mcp.protocol.revisions import LATEST, LATEST_HANDSHAKE
@@ -25,8 +24,7 @@ INFO = {"name": "n", "version": "1", "title": "T"}
 
 def test_metadata_is_read():
     assert read_meta({}) == {}
-    meta = read_meta({"_meta": {"progressToken": 0}})
-    assert (meta, progress_token(meta), progress_token({})) == ({"progressToken": 0}, 0, None)
+    assert read_meta({"_meta": {"progressToken": 0}}) == {"progressToken": 0}
     assert read_meta({"_meta": {"progressToken": None}}) == {"progressToken": None}
 
 
@@ -36,13 +34,18 @@ def test_malformed_metadata_is_rejected(meta):
         read_meta({"_meta": meta})
 
 
-def test_envelope_is_read():
-    assert read_envelope(LEAST, {}) == Envelope(LATEST)
+def test_fields_of_stateless_requests_are_read():
+    least = {"client_info": {}, "capabilities": {}, "log_level": None}
+    assert read_stateless_fields(LEAST, {}) == least
     full = LEAST | {CLIENT_INFO: INFO, LOG_LEVEL: "debug", CAPABILITIES: {"roots": {}}}
     retry = {"inputResponses": {"a": {}}, "requestState": ""}
-    assert read_envelope(full, retry, LATEST) == Envelope(
-        LATEST, INFO, {"roots": {}}, "debug", {"a": {}}, ""
-    )
+    assert read_stateless_fields(full, retry) == {
+        "client_info": INFO,
+        "capabilities": {"roots": {}},
+        "log_level": "debug",
+        "input_responses": {"a": {}},
+        "request_state": "",
+    }
 
 
 @pytest.mark.parametrize(
@@ -58,12 +61,13 @@ def test_envelope_is_read():
     ],
 )
 def test_malformed_envelope_is_rejected_before_headers(meta, params):
-    def check(version):
-        raise HeaderMismatch
-
-    for mirrored in (None, check):  # missing or malformed values are reported before headers
-        with pytest.raises(InvalidParams):
-            read_envelope(meta, params, LATEST, mirrored)
+    with pytest.raises(InvalidParams):
+        read_stateless_fields(meta, params)
+    params = params | {"_meta": meta}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}
+    for headers in (None, {}):
+        (reply,) = Connection(transport="http").receive(message, LATEST.name, headers).replies
+        assert reply["error"]["code"] == InvalidParams.code
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from django_mcp.auth.principal import Principal
 from django_mcp.calls.call_state import ActiveCall
 from django_mcp.exceptions import Busy, Stopped
 from django_mcp.runtime import threads
-from django_mcp.transports.pipe import Conversation
+from django_mcp.transports.pipe import Conversation, PipeOutput
 from tests.announcing import Announcement, announce
 from tests.client import RpcError
 from tests.shop.models import Tag
@@ -365,7 +365,7 @@ async def test_what_is_said_too_late_is_not_sent(server):
 
 def test_an_active_call_without_a_task_can_be_stopped():
     said: list[str] = []
-    active = ActiveCall(None, said.append)
+    active = ActiveCall(None, PipeOutput(said.append))
     active.say("one")
     active.cancel()
     active.cancel()

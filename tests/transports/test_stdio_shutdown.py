@@ -47,11 +47,11 @@ async def test_shutdown_is_begun_once_from_any_thread():
         for thread in threads:
             thread.start()
         assert await has_begun(shutdown)
-        first = shutdown.left(EXIT_SECONDS)
+        first = shutdown.seconds_left(EXIT_SECONDS)
         shutdown.begin()
         await asyncio.sleep(0.01)
-        assert shutdown.left(EXIT_SECONDS) < first <= EXIT_SECONDS
-        assert shutdown.left(0) == 0 < shutdown.left(SECONDS)
+        assert shutdown.seconds_left(EXIT_SECONDS) < first <= EXIT_SECONDS
+        assert shutdown.seconds_left(0) == 0 < shutdown.seconds_left(SECONDS)
         for thread in threads:
             thread.join()
 
@@ -83,9 +83,9 @@ async def test_shutdown_begins_while_the_event_loop_is_blocked():
     with shutdown.awaited():
         shutdown.begin()
         deadline = time.monotonic() + SECONDS
-        while not shutdown.left(EXIT_SECONDS) and time.monotonic() < deadline:
+        while not shutdown.seconds_left(EXIT_SECONDS) and time.monotonic() < deadline:
             time.sleep(0.001)  # noqa: ASYNC251
-        assert shutdown.left(EXIT_SECONDS) and not shutdown.begun.is_set()
+        assert shutdown.seconds_left(EXIT_SECONDS) and not shutdown.begun.is_set()
         assert await has_begun(shutdown)
 
 

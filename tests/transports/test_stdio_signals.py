@@ -31,7 +31,7 @@ def caught(sockets):
     made = SignalSocket(sockets[1].fileno(), lambda number, frame: handled.append(number))
     made.handled = handled
     yield made
-    made.give_back()
+    made.restore()
 
 
 @pytest.mark.parametrize("number", sorted(SIGNALS), ids=str)
@@ -50,18 +50,18 @@ def test_handler_is_called_if_the_wakeup_fd_was_replaced(caught, sockets):
     assert caught.handled == [signal.SIGTERM]
 
 
-def test_give_back_restores_the_previous_handlers(sockets):
+def test_restore_sets_the_previous_handlers(sockets):
     before = {number: signal.getsignal(number) for number in SIGNALS}
     caught = SignalSocket(sockets[1].fileno(), lambda *_: None)
     assert not set(map(signal.getsignal, SIGNALS)) & set(before.values())
-    caught.give_back()
+    caught.restore()
     assert {number: signal.getsignal(number) for number in SIGNALS} == before
     mine = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(mine)
     assert mine != sockets[1].fileno()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        caught.give_back()  # a handler that was set since is kept
+        caught.restore()  # a handler that was set since is kept
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before[signal.SIGTERM])
@@ -73,7 +73,7 @@ def test_signals_are_not_caught_outside_the_main_thread(sockets):
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is before
-    made[0].give_back()
+    made[0].restore()
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -26,7 +26,7 @@ from urllib.parse import SplitResult, urlsplit
 from django.core.checks import INFO, WARNING, CheckMessage
 
 from ...protocol import http_rules
-from ...protocol.envelope import PREFIX
+from ...protocol.connection import PREFIX
 from ...protocol.revisions import LATEST, REVISIONS
 
 JSON = dict[str, Any]

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, cast
 
 from django.utils import timezone
 
-from ...auth.networks import client_network
 from ...auth.principal import (
     LookupVerifier,
     Principal,
     TokenVerifier,
     anonymous,
+    client_network,
     looked_up,
     verifiers,
 )

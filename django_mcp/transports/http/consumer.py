@@ -120,7 +120,7 @@ async def post(exchange: Exchange) -> None:
         return
     header = exchange.revision_header
     fresh = header is not None and stateless.stands_alone(None, header)
-    await identify(exchange, None if fresh else _session_id(exchange))
+    await identify(exchange, None if fresh else exchange.session_id)
     _check_types(exchange)
     message = await _message(exchange)
     if stateless.stands_alone(message, header):
@@ -155,7 +155,7 @@ async def get(exchange: Exchange) -> None:
     if over_sse:
         await identify(exchange, legacy_sse.resumed_id(exchange), legacy_sse.NAME)
     else:
-        await identify(exchange, _session_id(exchange))
+        await identify(exchange, exchange.session_id)
     if not (over_sse and legacy_sse.takes_anything(exchange)):
         _check_stream(exchange)
     check_session(exchange)
@@ -170,7 +170,7 @@ async def delete(exchange: Exchange) -> None:
     if (id := legacy_sse.addressed(exchange)) is not None:
         await identify(exchange, id, legacy_sse.NAME)
     else:
-        await identify(exchange, _session_id(exchange))
+        await identify(exchange, exchange.session_id)
     check_session(exchange)
     await exchange.body()
     await sessions.delete(exchange)
@@ -199,10 +199,6 @@ def is_visit(exchange: Exchange) -> bool:
         and http_rules.takes_page(headers.get("accept"))
         and not any(name in headers for name in OURS)
     )
-
-
-def _session_id(exchange: Exchange) -> str | None:
-    return exchange.headers.get(http_rules.SESSION_ID)
 
 
 def _check_types(exchange: Exchange) -> None:
@@ -238,7 +234,7 @@ async def watched(exchange: Exchange, work: Awaitable[None]) -> None:
         if not exchange.is_cut():
             raise
         if not exchange.gone.is_set():
-            await exchange.refuse(exchange.last_word or _ended(exchange))
+            await exchange.refuse(exchange.cancel_response or _ended(exchange))
     finally:
         timer.leave(watch)
         process.done(watch)
@@ -300,7 +296,7 @@ class TaskCanceller:
         if self._exchange.when_revoked is not None:
             self._exchange.when_revoked()
         else:
-            self._exchange.last_word = challenge(self._exchange, invalid=True)
+            self._exchange.cancel_response = challenge(self._exchange, invalid=True)
             self.cut()
 
     # The process is shutting down.

@@ -34,7 +34,7 @@ from ...storage import calls, sessions, streams
 from ...storage.jobs import surely
 from ...storage.wakeups import Event, StreamWakeup, wake_readers
 from .request import RequestRejected
-from .sessions import GONE, attend, greeted, heard
+from .sessions import GONE, attend, handle_events, run_initialize
 from .shutdown import RETRY_AFTER, draining
 from .streams import RETRY_MILLISECONDS, StreamPosition, follow, may_hear
 
@@ -148,10 +148,10 @@ async def get(exchange: Exchange) -> None:
         session = await _begun(exchange, cursor.key)
         at = StreamPosition(session.current or 0)
     else:
-        at = await _placed(exchange, session, cursor.after)
-    pk, wording = session.pk, LegacyEncoding(cursor.key, address(exchange, id_of(cursor.key)))
+        at = await _get_position(exchange, session, cursor.after)
+    pk, encoding = session.pk, LegacyEncoding(cursor.key, address(exchange, id_of(cursor.key)))
     del session  # frees the row's memory: a connection may stay open for days
-    await follow(exchange, pk, wording, at, may_return=True)
+    await follow(exchange, pk, encoding, at, may_return=True)
 
 
 async def _begun(exchange: Exchange, key: str) -> Session:
@@ -164,7 +164,7 @@ async def _begun(exchange: Exchange, key: str) -> Session:
     )  # fmt: skip
 
 
-async def _placed(exchange: Exchange, session: Session, after: int) -> StreamPosition:
+async def _get_position(exchange: Exchange, session: Session, after: int) -> StreamPosition:
     """Return the position to resume from. Raise ``RequestRejected``.
 
     If events after the cursor were trimmed, end the session and raise 404, so that the client opens
@@ -231,11 +231,11 @@ async def post(exchange: Exchange, message: object) -> None:
     if refused:
         await exchange.json(400, refused[0])
         return
-    asked = await heard(exchange, session, received.events)
+    asked = await handle_events(exchange, session, received.events)
     if asked and asked[0].method == "initialize":
         await _introduced(exchange, session, connection, asked[0])
     else:
-        await _answered(exchange, session, asked, received.replies)
+        await _answered(exchange, session, connection, asked, received.replies)
     if not exchange.begun:
         await exchange.json(202)
 
@@ -247,7 +247,7 @@ async def _introduced(
 
     An error, also that of a second ``initialize``, is written to the stream.
     """
-    response = await greeted(exchange, connection, call)
+    response = await run_initialize(exchange, connection, call)
     state, nonce = connection.state, uuid.uuid4().hex
     settled = {
         "revision": state.revision, "client_info": state.client_info,
@@ -262,7 +262,11 @@ async def _introduced(
 
 
 async def _answered(
-    exchange: Exchange, session: Session, asked: Sequence[ClientCall], ready: Sequence[JSON]
+    exchange: Exchange,
+    session: Session,
+    connection: Connection,
+    asked: Sequence[ClientCall],
+    ready: Sequence[JSON],
 ) -> None:
     """Commit and start the calls. ``ready`` are responses to requests that became no calls."""
     if not asked:
@@ -270,24 +274,24 @@ async def _answered(
             await _say(session, ready)
         return
     exchange.at_work = True
-    reply = call_manager().start(
-        exchange.server, session, exchange.principal, asked, ready,
+    post_response = call_manager().start(
+        exchange.server, session, connection, exchange.principal, asked, ready,
         host=exchange.host, received=exchange.received,
     )  # fmt: skip
-    if await reply.answered:
+    if await post_response.answered:
         wake_readers(StreamWakeup(session.current or 0, changed=True))
     else:
-        await _refuse(exchange, reply)
+        await _refuse(exchange, post_response)
 
 
-async def _refuse(exchange: Exchange, reply: PostResponse) -> None:
+async def _refuse(exchange: Exchange, post_response: PostResponse) -> None:
     """Answer 404 or 503: nothing was committed and no call was started."""
-    if reply.is_gone:
+    if post_response.is_gone:
         raise RequestRejected(404, GONE)
-    texts = reply.texts
-    # The calls refer to the reply. Without this, the reference cycle would keep all of it in memory
-    # until the garbage collector runs.
-    reply.calls.clear()
+    texts = post_response.texts
+    # The calls refer to the response. Without this, the reference cycle would keep all of it in
+    # memory until the garbage collector runs.
+    post_response.calls.clear()
     await exchange.text(503, texts[0] if texts else "", RETRY_AFTER)
 
 

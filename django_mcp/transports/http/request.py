@@ -127,7 +127,9 @@ class Exchange:
     when_ending: Callable[[], object] | None = None
     when_late: Callable[[], object] | None = None
     when_revoked: Callable[[], object] | None = None
-    last_word: RequestRejected | None = None  # the response, if the work was cancelled for a reason
+    cancel_response: RequestRejected | None = (
+        None  # the response, if the work was cancelled for a reason
+    )
     at_work = False  # whether a call may have begun, so that a retry could repeat its effect
     _flow: Backpressure | None = None
 
@@ -137,6 +139,8 @@ class Exchange:
         self._receive, self._send = receive, send
         self.method: str = scope["method"]
         self.headers = read_headers(scope["headers"])
+        self.revision_header = self.headers.get(http_rules.PROTOCOL_VERSION)
+        self.session_id = self.headers.get(http_rules.SESSION_ID)
         self.host: str | None = None
         self.cors: tuple[tuple[bytes, bytes], ...] = NOTHING
         self.size = 0  # bytes of the body, as far as received
@@ -146,11 +150,6 @@ class Exchange:
         # cancellation does not reach code in a thread.
         self.stop: Callable[[], object] | None = None
         self._cuts = 0
-
-    @property
-    def revision_header(self) -> str | None:
-        """The value of the header MCP-Protocol-Version; None if there is none."""
-        return self.headers.get(http_rules.PROTOCOL_VERSION)
 
     @property
     def remote(self) -> str:
@@ -255,7 +254,7 @@ class Exchange:
 
         Undo the cancellations if so.
         """
-        return self.last_word is None and not self.gone.is_set() and self.is_cut()
+        return self.cancel_response is None and not self.gone.is_set() and self.is_cut()
 
     # The response. These raise ``ClientDisconnected`` if the server reports that the client has
     # disconnected.

@@ -67,16 +67,16 @@ async def post(exchange: Exchange, message: object) -> None:
     attend()
     connection = connection_of(session)
     received = connection.receive(message, exchange.revision_header)
-    asked = await heard(exchange, session, received.events)
+    asked = await handle_events(exchange, session, received.events)
     if not asked:
         await _acknowledge(exchange, received.replies, received.batch)
         return
     exchange.at_work = True
-    reply = call_manager().start(
-        exchange.server, session, exchange.principal, asked, received.replies,
+    post_response = call_manager().start(
+        exchange.server, session, connection, exchange.principal, asked, received.replies,
         host=exchange.host, received=exchange.received,
     )  # fmt: skip
-    await _answer(exchange, reply, batch=received.batch)
+    await _answer(exchange, post_response, batch=received.batch)
 
 
 async def get(exchange: Exchange) -> None:
@@ -87,19 +87,19 @@ async def get(exchange: Exchange) -> None:
     session = _session(exchange)
     _check_revision(exchange)
     attend()
-    at = await _placed(exchange, session)
-    pk, wording = session.pk, EventIdEncoding(primed=connection_of(session).revision.priming)
+    at = await _get_position(exchange, session)
+    pk, encoding = session.pk, EventIdEncoding(primed=connection_of(session).revision.priming)
     del session  # frees the row's memory: a connection may stay open for days
-    await follow(exchange, pk, wording, at, may_return=True)
+    await follow(exchange, pk, encoding, at, may_return=True)
 
 
-async def _placed(exchange: Exchange, session: Session) -> StreamPosition:
+async def _get_position(exchange: Exchange, session: Session) -> StreamPosition:
     """Return the position to start from, and clean up if the client disconnects meanwhile.
 
     The database job goes on when this task is cancelled. Its stream is then marked as left, so that
     notifications do not go to a stream without a reader. Raise ``RequestRejected``.
     """
-    place = asyncio.ensure_future(_place(exchange, session))
+    place = asyncio.ensure_future(_find_position(exchange, session))
     try:
         return await asyncio.shield(place)
     except asyncio.CancelledError:
@@ -114,7 +114,7 @@ async def _left_behind(session: int, place: asyncio.Future[StreamPosition]) -> N
             await left(session, at.stream, at.number, unread=True)
 
 
-async def _place(exchange: Exchange, session: Session) -> StreamPosition:
+async def _find_position(exchange: Exchange, session: Session) -> StreamPosition:
     """Return the position to start from. Raise ``RequestRejected``."""
     cursor = exchange.headers.get(http_rules.LAST_EVENT_ID)
     server, who, nonce = exchange.server, exchange.principal, uuid.uuid4().hex
@@ -174,7 +174,9 @@ def _check_revision(exchange: Exchange, message: object = None) -> None:
 # What a client sends.
 
 
-async def heard(exchange: Exchange, session: Session, events: Sequence[Event]) -> list[ClientCall]:
+async def handle_events(
+    exchange: Exchange, session: Session, events: Sequence[Event]
+) -> list[ClientCall]:
     """Return the calls among the events of a message, and act on all other events.
 
     Raise ``RequestRejected`` before any effect if one of the calls must not be made.
@@ -185,11 +187,11 @@ async def heard(exchange: Exchange, session: Session, events: Sequence[Event]) -
         draining().check(call.id)
     await check_scopes(exchange, asked)
     for event in events:
-        await _told(session, exchange.principal, event)
+        await _handle_event(session, exchange.principal, event)
     return asked
 
 
-async def _told(session: Session, principal: Principal, event: Event) -> None:
+async def _handle_event(session: Session, principal: Principal, event: Event) -> None:
     match event:
         case Answered(id=str(id)) if is_pong(id):
             await note_pong(session, id)
@@ -210,32 +212,33 @@ async def _acknowledge(
     await exchange.json(status, list(replies) if batch else replies[0])
 
 
-async def _answer(exchange: Exchange, reply: PostResponse, *, batch: bool) -> None:
-    if await reply.answered:
-        assert reply.stream is not None
-        session, returns = reply.session.pk, reply.connection.revision.priming
-        at = StreamPosition(reply.stream)  # clients of revisions without priming cannot resume it
+async def _answer(exchange: Exchange, post_response: PostResponse, *, batch: bool) -> None:
+    if await post_response.answered:
+        assert post_response.stream is not None
+        session, returns = post_response.session.pk, post_response.connection.revision.priming
+        # Clients of revisions without priming cannot resume the stream.
+        at = StreamPosition(post_response.stream)
         await follow(exchange, session, EventIdEncoding(primed=returns), at, may_return=returns)
-    elif reply.is_gone:
+    elif post_response.is_gone:
         raise RequestRejected(404, GONE)
-    elif reply.responses:
-        await _at_once(exchange, reply, batch=batch)
-        # The calls refer to the reply. Without this, the reference cycle would keep all of it in
+    elif post_response.responses:
+        await _at_once(exchange, post_response, batch=batch)
+        # The calls refer to the response. Without this, the reference cycle would keep all of it in
         # memory until the garbage collector runs.
-        reply.calls.clear()
+        post_response.calls.clear()
     else:  # every call was cancelled: "SHOULD NOT send a response"
         await exchange.start_sse()
         await exchange.end()
 
 
-async def _at_once(exchange: Exchange, reply: PostResponse, *, batch: bool) -> None:
-    texts = reply.texts
+async def _at_once(exchange: Exchange, post_response: PostResponse, *, batch: bool) -> None:
+    texts = post_response.texts
     if batch:
         await exchange.text(200, f"[{','.join(texts)}]")
-    elif reply.is_overloaded:
-        await exchange.text(503, texts[0], retry_after(reply.responses[0]) or RETRY_AFTER)
+    elif post_response.is_overloaded:
+        await exchange.text(503, texts[0], retry_after(post_response.responses[0]) or RETRY_AFTER)
     else:
-        called, response = bool(reply.calls), reply.responses[0]
+        called, response = bool(post_response.calls), post_response.responses[0]
         await exchange.text(http_rules.status(response, handshake=True, called=called), texts[0])
 
 
@@ -260,12 +263,12 @@ async def _initialize(exchange: Exchange, message: object) -> None:
         raise RequestRejected(400, "The header Mcp-Session-Id is needed.")
     if connection.revision.version_header:  # older revisions do not define the header
         _check_revision(exchange, message)
-    response = await greeted(exchange, connection, call)
+    response = await run_initialize(exchange, connection, call)
     headers = await _begun(exchange, connection) if "result" in response else ()
     await exchange.json(200, response, headers)
 
 
-async def greeted(exchange: Exchange, connection: Connection, call: ClientCall) -> JSON:
+async def run_initialize(exchange: Exchange, connection: Connection, call: ClientCall) -> JSON:
     """Return the response to ``initialize``.
 
     Raise ``RequestRejected`` if its parameters are too large.
@@ -274,7 +277,7 @@ async def greeted(exchange: Exchange, connection: Connection, call: ClientCall) 
     if len(encode([state.client_info, state.capabilities])) > MAX_CLIENT_INFO_BYTES:
         raise RequestRejected(413, "clientInfo and capabilities are too large.")
     serving = CallRunner(exchange.server, connection, who, NoSession(), host=exchange.host)
-    response = await serving.response(ActiveCall(call, lambda said: None))
+    response = await serving.response(ActiveCall(call))
     assert response is not None
     return response
 

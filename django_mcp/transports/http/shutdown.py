@@ -72,19 +72,19 @@ class OpenRequests:
     """The open requests of one event loop, and the state of its shutdown.
 
     ``ending`` is set when the shutdown starts, and ``is_late`` when the grace period is over. Only
-    signal handlers use ``is_told``, to tell the first signal from later ones.
+    signal handlers use ``is_signalled``, to tell the first signal from later ones.
     """
 
     def __init__(self) -> None:
         self.open: set[OpenRequest] = set()
         self.at_start: set[Callable[[], None]] = set()  # called once, when the shutdown starts
-        self.ending = self.is_late = self.is_told = False
+        self.ending = self.is_late = self.is_signalled = False
         self.held: Callable[[], object] | None = None  # passes on the signal that began it
         self._until = math.inf  # the time of the loop until which calls may finish
         self._changed = asyncio.Event()
         revocations().sources.append(lambda: self.open)
         rechecks()  # from the first request on, it ends calls whose caller loses a permission
-        hear(self)
+        install_signal_handlers(self)
 
     @contextlib.contextmanager
     def working(self, work: OpenRequest) -> Iterator[None]:
@@ -173,8 +173,8 @@ class ShutdownSignalHandler:
         ending = self._ending
         # A forked child inherits this handler, but its copy of the loop does not run.
         is_ours = os.getpid() == self._process and self._loop.is_running()
-        if is_ours and not ending.is_told:
-            ending.is_told, ending.held = True, partial(self._pass_on, number, None)
+        if is_ours and not ending.is_signalled:
+            ending.is_signalled, ending.held = True, partial(self._pass_on, number, None)
             self._loop.call_soon_threadsafe(self._drain)
         else:
             if is_ours:
@@ -194,7 +194,7 @@ class ShutdownSignalHandler:
             signal.raise_signal(number)
 
 
-def hear(ending: OpenRequests) -> None:
+def install_signal_handlers(ending: OpenRequests) -> None:
     """Install the signal handlers in front of the existing ones; do nothing in other threads.
 
     Only the main thread can. Elsewhere, ASGI lifespan events start the shutdown. A signal that the

@@ -6,6 +6,13 @@ as cancellation of that request"). The server sends no session id, no event id a
 The response is JSON if nothing is sent before it. The first progress or log message turns it into
 an SSE stream, which ends with the response. ``ResponseWriter`` takes messages from any thread
 without waiting for the client. Above a limit it drops them.
+
+``ListenResponse`` is the stream of change notifications that ``subscriptions/listen`` holds open.
+The acknowledgement is the first message, and every later change that matches is sent. If the server
+ends the subscription, "the server MUST send ``notifications/cancelled``", and then the result. A
+token that was revoked ends the subscription before the next notification, and so does its expiry,
+as it was when the subscription began. If the verifier cannot tell which tokens were revoked, it
+verifies the token again, at most every ``VERIFIED_SECONDS`` seconds.
 """
 
 from __future__ import annotations
@@ -13,25 +20,34 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...calls.call_state import ActiveCall
+from ...auth.principal import ANONYMOUS
+from ...calls.call_state import ActiveCall, CallOutput
 from ...calls.callers import SessionCaller
 from ...calls.methods import lacks
 from ...calls.once import StepRows
 from ...calls.runner import CallRunner
+from ...changes.permission_rechecks import rechecks
+from ...changes.subscriptions import (
+    BUSY_RETRY_SECONDS,
+    SubscriptionFilter,
+    followed_models,
+    listener_registry,
+)
 from ...conf import settings
-from ...exceptions import Stopped
+from ...exceptions import Busy, Stopped
 from ...protocol import http_rules, sse
-from ...protocol.connection import ClientCall, Connection
-from ...protocol.envelope import STATELESS_KEYS
+from ...protocol.connection import STATELESS_KEYS, ClientCall, Connection
 from ...protocol.http_rules import mirrored
 from ...protocol.jsonrpc import JSON, Id, InternalError, InvalidRequest, encode
 from ...protocol.revisions import REVISIONS
 from ...runtime.runtime import keep_alives
-from .listen import MAX_REQUEST_BYTES, ListenResponse
+from .authentication import expiry_of, still, until
 from .request import ClientDisconnected, RequestRejected
 from .security import check_names, check_scopes
 from .shutdown import ENDING, draining, retry_after
@@ -43,12 +59,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_mcp")
 MAX_BUFFERED_BYTES = 1_000_000  # bytes that may wait for a slow client
 RESERVED_BYTES = 10_000  # bytes more, for the messages that ``when_full`` sends
+MAX_LISTENS = 10_000  # subscriptions in one process
+MAX_ANONYMOUS_LISTENS = 7_500  # of them, of all anonymous clients: users with a token need the rest
+MAX_LISTENS_PER_PRINCIPAL = 1_000  # of them, of one principal, or of one network without a token
+MAX_REQUEST_BYTES = 300_000  # bytes of the request: it stays in memory as long as the subscription
+VERIFIED_SECONDS = 5.0  # seconds for which a token that was verified is not verified again
 
 
-class ResponseWriter:
+class ResponseWriter(CallOutput):
     """The buffer and writer of the messages that precede a response.
 
-    Create it in the event loop. ``say`` may be called from any thread. When a message exceeds the
+    Create it in the event loop. ``send`` may be called from any thread. When a message exceeds the
     limit, ``when_full`` is called once, in the loop, and may send last messages. Without
     ``when_full``, the message is dropped.
     """
@@ -66,7 +87,7 @@ class ResponseWriter:
         self._writer: asyncio.Task[None] | None = None
         self._spoken = self._is_closed = False
 
-    def say(self, message: JSON) -> None:
+    def send(self, message: JSON) -> None:
         """Send ``message`` before the response. Safe in any thread; never blocks."""
         self._spoken = True
         data = sse.event(encode(message))
@@ -114,8 +135,8 @@ class ResponseWriter:
     async def settle(self) -> None:
         """Wait until all messages are written, also those of other threads.
 
-        ``call_soon_threadsafe`` is first in, first out, and threads call it before ``say`` returns.
-        So after one pass of the loop all messages of finished calls to ``say`` are in the buffer.
+        ``send`` calls ``call_soon_threadsafe``, which is first in, first out. So after one pass of
+        the loop all messages of finished calls to ``send`` are in the buffer.
         """
         if self._spoken:
             await asyncio.sleep(0)
@@ -196,7 +217,7 @@ class StatelessCall:
         self._exchange, self._connection, self._call = exchange, connection, call
         self._headers = headers
         self._outbox = ResponseWriter(exchange)
-        self._active = ActiveCall(call, self._outbox.say)
+        self._active = ActiveCall(call, self._outbox)
 
     async def _who(self) -> Principal:
         return self._exchange.principal
@@ -209,7 +230,14 @@ class StatelessCall:
         timer = keep_alives()
         timer.join(self._outbox)
         try:
-            message = await self._serving().response(self._active)
+            # The runner is not stored on self: it refers to this object, and the reference cycle
+            # would keep the request in memory until the garbage collector runs.
+            runner = CallRunner(
+                self._exchange.server, self._connection,
+                SessionCaller.of(self._exchange.principal), self,
+                memory=STEPS, host=self._exchange.host, mirrored=self._headers,
+            )  # fmt: skip
+            message = await runner.response(self._active)
         except asyncio.CancelledError:
             self._active.stop.set()
             if not self._exchange.survives():
@@ -222,15 +250,6 @@ class StatelessCall:
         self._active.end()
         await self._outbox.settle()
         await self._answer(self._stopped() if message is None else message)
-
-    def _serving(self) -> CallRunner:
-        # Not stored on self: it refers to this object, and the reference cycle would keep the
-        # request in memory until the garbage collector runs.
-        return CallRunner(
-            self._exchange.server, self._connection,
-            SessionCaller.of(self._exchange.principal), self,
-            memory=STEPS, host=self._exchange.host, mirrored=self._headers,
-        )  # fmt: skip
 
     def _stopped(self) -> JSON:
         """Return the error for a call that was stopped while its client was connected."""
@@ -251,7 +270,10 @@ class StatelessCall:
         status, headers = _status(message)
         await self._exchange.text(status, text, headers)
 
-    # What methods may change about a session.
+    # What methods may read and change about a session.
+
+    def log_level(self) -> str | None:
+        return self._call.log_level
 
     async def set_log_level(self, level: str) -> None:
         raise Stopped  # not reached: no revision without a handshake has these methods
@@ -262,7 +284,7 @@ class StatelessCall:
         raise Stopped
 
     async def listen(self, id: Id, wanted: JSON, places: Mapping[str, str]) -> None:
-        listens = ListenResponse(self._exchange, self._connection, self._who, self._outbox.say)
+        listens = ListenResponse(self._exchange, self._connection, self._who, self._outbox.send)
         exchange, self._outbox.when_full = self._exchange, listens.end
         exchange.when_ending = exchange.when_revoked = listens.end
         try:
@@ -272,6 +294,93 @@ class StatelessCall:
 
 
 def _status(message: JSON) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
+    if "error" not in message:
+        return 200, ()
     if later := retry_after(message):
         return 503, later
     return http_rules.status(message, handshake=False, called=True), ()
+
+
+class ListenResponse:
+    """One ``subscriptions/listen`` over HTTP, as a listener of ``changes.subscriptions``."""
+
+    # Open subscriptions in this process, by ``Principal.limit_keys``.
+    open: Counter[tuple[str, ...]] = Counter()
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        connection: Connection,
+        who: Callable[[], Awaitable[Principal]],
+        say: Callable[[JSON], None],
+    ) -> None:
+        self._exchange = exchange
+        self.listening = SubscriptionFilter(exchange.server, connection, who, say, exchange.host)
+        self._known = time.monotonic()  # when the caller's token was last verified
+
+    async def listen(self, id: Id, wanted: JSON, places: Mapping[str, str]) -> None:
+        """Acknowledge, and return when either side ends the subscription or the token expires.
+
+        Raise ``Busy`` if there are too many subscriptions.
+        """
+        owner = self._exchange.principal.limit_keys
+        if self.open[owner] >= MAX_LISTENS_PER_PRINCIPAL or self._is_full(owner[0]):
+            raise Busy("There are too many listens.")
+        self.open[owner] += 1
+        self.listening.set_principal(self._exchange.principal)
+        listener_registry().add(self)
+        # The listener is registered before the acknowledgement. Changes between the two would be
+        # lost otherwise.
+        try:
+            await listener_registry().follow(self, *followed_models(wanted, places))
+            rechecks().attend()
+            with until(expiry_of(self._exchange.principal), self.end):
+                await self.listening.listen(id, wanted, places)
+        finally:
+            listener_registry().remove(self)
+            # The operator drops counts of 0, so that the counter does not grow with each principal.
+            ListenResponse.open -= Counter((owner,))
+
+    def _is_full(self, owner: str) -> bool:
+        """Whether the process has too many subscriptions for another one of ``owner``."""
+        if owner == ANONYMOUS:
+            theirs = sum(count for keys, count in self.open.items() if keys[0] == ANONYMOUS)
+            if theirs >= MAX_ANONYMOUS_LISTENS:
+                return True
+        return self.open.total() >= MAX_LISTENS
+
+    def end(self) -> None:
+        """End the subscription from the server's side, and notify the client."""
+        self.listening.end()
+
+    # What a listener of ``changes.subscriptions`` implements.
+
+    @property
+    def principal(self) -> Principal:
+        return self._exchange.principal
+
+    def renew(self, principal: Principal) -> None:
+        self._exchange.principal = principal
+
+    def complete(self, id: str) -> None:
+        """Do nothing: in this revision the result names the page, and no notification follows."""
+
+    async def is_token_valid(self) -> bool:
+        """Whether the caller's token is still valid; verify it at most every ``VERIFIED_SECONDS``.
+
+        While the token cannot be verified, wait and try again: no notification is sent meanwhile.
+        """
+        while time.monotonic() - self._known > VERIFIED_SECONDS:
+            try:
+                if not await still(self._exchange):
+                    return False
+            except Busy:
+                await asyncio.sleep(BUSY_RETRY_SECONDS)
+            except Exception:
+                logger.exception(
+                    "Notifications postponed: the token of a listener cannot be verified"
+                )
+                await asyncio.sleep(BUSY_RETRY_SECONDS)
+            else:
+                self._known = time.monotonic()
+        return True

@@ -237,7 +237,7 @@ class EventIdEncoding:
 async def follow(
     exchange: Exchange,
     session: int,
-    wording: StreamEncoding,
+    encoding: StreamEncoding,
     at: StreamPosition,
     *,
     may_return: bool,
@@ -249,31 +249,31 @@ async def follow(
     """
     expires, later = expiry_of(exchange.principal), 0 if may_return else MAX_OVERTIME_SECONDS
     _forget_request(exchange)
-    await _begin(exchange, session, wording, at)
+    await _begin(exchange, session, encoding, at)
     if at.given is not None:
-        await exchange.write(wording.events(at.stream, at.given))
+        await exchange.write(encoding.events(at.stream, at.given))
     else:
         with StreamReader(session, at.stream, at.number, at.after, may_return=may_return) as tail:
-            _hear_of_ends(exchange, tail, wording)
+            _watch_ends(exchange, tail, encoding)
             pinging = ClientPinger(exchange, tail)
-            if at.has_news or wording.is_shared:
+            if at.has_news or encoding.is_shared:
                 ping_timer().join(pinging)
             try:
                 with until(expires, partial(tail.end, StreamEnd.EXPIRED), later=later):
-                    ending = await _passed_on(exchange, tail, at, wording, pinging)
+                    ending = await _send_events(exchange, tail, at, encoding, pinging)
             finally:
                 pinging.end()
         if ending in COMES_BACK:
-            await _let_go(exchange, tail, at, wording)
+            await _let_go(exchange, tail, at, encoding)
     await exchange.end()
 
 
 async def _begin(
-    exchange: Exchange, session: int, wording: StreamEncoding, at: StreamPosition
+    exchange: Exchange, session: int, encoding: StreamEncoding, at: StreamPosition
 ) -> None:
     try:
         await exchange.start_sse()
-        if words := wording.opening(at):
+        if words := encoding.opening(at):
             await exchange.write(words)
     except (ClientDisconnected, asyncio.CancelledError):
         # A client that reconnects without an event id does not read this stream again. So
@@ -289,9 +289,9 @@ def _forget_request(exchange: Exchange) -> None:
     exchange.headers, exchange.session, exchange.principal = {}, None, NOBODY
 
 
-def _hear_of_ends(exchange: Exchange, tail: StreamReader, wording: StreamEncoding) -> None:
+def _watch_ends(exchange: Exchange, tail: StreamReader, encoding: StreamEncoding) -> None:
     exchange.when_revoked = partial(tail.end, StreamEnd.GONE)
-    if wording.is_shared:
+    if encoding.is_shared:
         exchange.when_ending, exchange.when_late = partial(_release_soon, tail), tail.release
     elif tail.may_return:
         exchange.when_ending = tail.release
@@ -330,17 +330,17 @@ def _late(tail: StreamReader) -> None:
         call_manager().answer_stream(tail.stream)
 
 
-async def _passed_on(
+async def _send_events(
     exchange: Exchange,
     tail: StreamReader,
     at: StreamPosition,
-    wording: StreamEncoding,
+    encoding: StreamEncoding,
     pinging: ClientPinger,
 ) -> StreamEnd:
     is_unread = at.has_news and at.number == 1
     try:
         while not isinstance(found := await tail.events(), StreamEnd):
-            await exchange.write(wording.events(tail.stream, found) or pinging.take() or ALIVE)
+            await exchange.write(encoding.events(tail.stream, found) or pinging.take() or ALIVE)
             if is_unread and found:
                 await surely(streams.note_sent, tail.stream)
                 is_unread = False
@@ -352,14 +352,14 @@ async def _passed_on(
 
 
 async def _let_go(
-    exchange: Exchange, tail: StreamReader, at: StreamPosition, wording: StreamEncoding
+    exchange: Exchange, tail: StreamReader, at: StreamPosition, encoding: StreamEncoding
 ) -> None:
     """Tell the client to reconnect.
 
     A client without an event id reconnects without a cursor, and so reads another stream. Its
     session stream is left, so that notifications go to a stream that is read.
     """
-    if words := wording.parting(at, tail.after):
+    if words := encoding.parting(at, tail.after):
         await exchange.write(words)
     elif at.has_news:
         await left(tail.session, tail.stream, tail.number)

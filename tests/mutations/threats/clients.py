@@ -9,7 +9,7 @@ REGISTER, RATES, REDIRECTS = (
     "oauth/registration_limits.py",
     "oauth/client_metadata.py",
 )
-NETWORKS = "auth/networks.py"
+NETWORKS = "auth/principal.py"
 CLIENTS, FETCHING, UNUSED = (
     "oauth/client_metadata.py",
     "oauth/client_metadata_documents.py",

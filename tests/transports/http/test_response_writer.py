@@ -50,7 +50,7 @@ async def test_messages_are_written_in_order_before_the_response():
     exchange = FakeExchange()
     writer = ResponseWriter(exchange)
     for number in range(100):
-        writer.say({"n": number})
+        writer.send({"n": number})
         if number % 10 == 0:
             await asyncio.sleep(0)
     await writer.settle()
@@ -75,7 +75,7 @@ async def test_settle_waits_for_messages_of_ended_threads():
 
         def speak(writer=writer, done=done) -> None:
             for number in range(20):
-                writer.say({"n": number})
+                writer.send({"n": number})
             done.set()
 
         thread = threading.Thread(target=speak)
@@ -91,9 +91,9 @@ async def test_messages_of_threads_and_loop_keep_their_order():
     writer = ResponseWriter(exchange)
     for number in range(50):
         if number % 2:
-            await asyncio.to_thread(writer.say, {"n": number})
+            await asyncio.to_thread(writer.send, {"n": number})
         else:
-            writer.say({"n": number})
+            writer.send({"n": number})
     await writer.settle()
     assert exchange.events == [b'data: {"n":%d}' % number for number in range(50)]
 
@@ -106,7 +106,7 @@ async def test_buffer_for_a_client_that_does_not_read_is_limited():
     exchange.reads.clear()
     writer = ResponseWriter(exchange)
     for number in range(5_000):
-        writer.say(NOTE)
+        writer.send(NOTE)
         if number % 100 == 0:
             await asyncio.sleep(0)
     assert sum(map(len, writer._waiting)) <= module.MAX_BUFFERED_BYTES
@@ -123,7 +123,7 @@ async def test_total_size_of_messages_is_limited(settings):
     exchange = FakeExchange()
     writer = ResponseWriter(exchange)
     for _ in range(500):
-        writer.say(NOTE)
+        writer.send(NOTE)
         await asyncio.sleep(0)
     await writer.settle()
     await writer.answer('"the answer"')
@@ -138,11 +138,11 @@ async def test_overflow_callback_is_called_once(settings):
 
     def full() -> None:
         called.append(len(writer._waiting))
-        writer.say({"last": "words"})
+        writer.send({"last": "words"})
 
     writer = ResponseWriter(exchange, full)
     for _ in range(3_000):
-        writer.say(NOTE)
+        writer.send(NOTE)
     assert len(called) == 1
     exchange.reads.set()
     await writer.settle()
@@ -153,8 +153,8 @@ async def test_overflow_callback_is_called_once(settings):
 async def test_message_above_the_buffer_size_is_dropped():
     exchange = FakeExchange()
     writer = ResponseWriter(exchange)
-    writer.say({"data": "x" * (module.MAX_BUFFERED_BYTES + 1)})
-    writer.say({"data": "y"})
+    writer.send({"data": "x" * (module.MAX_BUFFERED_BYTES + 1)})
+    writer.send({"data": "y"})
     await writer.settle()
     assert exchange.events == [b'data: {"data":"y"}']
 
@@ -165,11 +165,11 @@ async def test_message_above_the_buffer_size_is_dropped():
 async def test_disconnected_client_is_not_written_to():
     exchange = FakeExchange()
     writer = ResponseWriter(exchange)
-    writer.say({"n": 1})
+    writer.send({"n": 1})
     await writer.settle()
     exchange.leaves = True
     for number in range(5):
-        writer.say({"n": number})
+        writer.send({"n": number})
         await asyncio.sleep(0)
     await writer.settle()
     assert len(exchange.events) == 1 and not writer._waiting
@@ -179,13 +179,13 @@ async def test_no_keepalive_is_sent_after_the_response():
     """Not even while a slow client reads the response, which it would interrupt."""
     exchange = FakeExchange()
     writer = ResponseWriter(exchange)
-    writer.say({"n": 1})
+    writer.send({"n": 1})
     await writer.settle()
     exchange.reads.clear()
     answering = asyncio.ensure_future(writer.answer('"the answer"'))
     await asyncio.sleep(0)
     writer.tick()
-    writer.say({"n": 2})
+    writer.send({"n": 2})
     exchange.reads.set()
     await answering
     await asyncio.sleep(0.01)
@@ -200,9 +200,9 @@ async def test_keepalive_starts_a_stream_and_is_skipped_while_messages_wait():
     await asyncio.sleep(0)
     assert exchange.begun and exchange.written[0].startswith(b":")
     exchange.reads.clear()
-    writer.say({"n": 1})
+    writer.send({"n": 1})
     await asyncio.sleep(0)
-    writer.say({"n": 2})
+    writer.send({"n": 2})
     for _ in range(10):
         writer.tick()
     assert len(writer._waiting) == 1
@@ -214,11 +214,11 @@ async def test_dropped_writer_writes_nothing_more():
     exchange = FakeExchange()
     exchange.reads.clear()
     writer = ResponseWriter(exchange)
-    writer.say({"n": 1})
+    writer.send({"n": 1})
     await asyncio.sleep(0)
     writer.drop()
     exchange.reads.set()
-    writer.say({"n": 2})
+    writer.send({"n": 2})
     await asyncio.sleep(0.01)
     assert exchange.written == []
 

@@ -12,7 +12,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 import django_mcp as mcp
-from django_mcp.auth.networks import client_network
+from django_mcp.auth.principal import client_network
 from django_mcp.changes import broadcaster
 from django_mcp.exceptions import Busy
 from django_mcp.models import Call, Event, Session, Stream, Token

@@ -1,0 +1,134 @@
+"""What all clients share: server addresses, timeouts and the random generator.
+
+Random values are drawn from the seed; durations are not reproducible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from .client import Address
+from .faults import STRIKES, Faults
+from .ledger import Findings
+
+FRONT_SHARE = 0.4  # of requests that go through the front
+CALM = 20.0  # seconds in which everything must have come where nothing strikes
+BOUND = 6  # times its patience a call may take, however often it is struck
+
+
+@dataclass
+class CampaignContext:
+    """One campaign, as its clients see it."""
+
+    front: Address
+    workers: Sequence[Address]
+    seed: int
+    lease: float
+    database: str
+    layer: str
+    seconds: float
+    ledger: Findings
+    skewed: Sequence[Address] = ()  # workers whose time of day is wrong
+    faults: Faults = field(default_factory=Faults)
+    is_quiet: bool = False  # whether nothing strikes any more, and nothing is excused
+    open: dict[object, Callable[[], str]] = field(default_factory=dict)  # what is waited for
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    began: float = field(default_factory=time.monotonic)
+
+    @contextlib.contextmanager
+    def waiting(self, state: Callable[[], str]) -> Iterator[None]:
+        """While somebody waits, who can tell for what."""
+        self.open[key := object()] = state
+        try:
+            yield
+        finally:
+            del self.open[key]
+
+    @property
+    def patience(self) -> float:
+        """Seconds in which whatever is owed must have come, if nothing strikes meanwhile."""
+        return CALM if self.is_quiet else 45.0 + 4 * self.lease
+
+    def struck(
+        self, since: float, place: Address | None = None, kinds: Container[str] = STRIKES
+    ) -> bool:
+        """Whether a fault concerned what was begun then at that place."""
+        return not self.is_quiet and self.faults.concern(since, self.worker(place), kinds)
+
+    def patient(self) -> Deadline:
+        return Deadline(self.patience, self.struck)
+
+    def worker(self, place: Address | None) -> Address | None:
+        """Who works there; None: whoever does."""
+        return place if place in self.workers else None
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether a tool's transaction holds its outcome: not on SQLite."""
+        return self.database != "sqlite"
+
+    @property
+    def left(self) -> float:
+        """Seconds until no more calls begin."""
+        return self.seconds - (time.monotonic() - self.began)
+
+    def rng(self, *parts: object) -> random.Random:
+        return random.Random(":".join(map(str, (self.seed, *parts))))
+
+    @property
+    def steady(self) -> Sequence[Address]:
+        """The workers that know what time it is."""
+        return [one for one in self.workers if one not in self.skewed] or self.workers
+
+    def any(self, rng: random.Random) -> Address:
+        """A server: the one in front, or one of those behind it."""
+        if rng.random() < FRONT_SHARE:
+            return self.front
+        return rng.choice(self.workers)
+
+    def other(self, rng: random.Random, than: Address) -> Address:
+        """A worker that is not ``than``, if there is one."""
+        others = [worker for worker in self.workers if worker != than]
+        return rng.choice(others or list(self.workers))
+
+
+class Deadline:
+    """Seconds that a call has, counted anew from whatever strikes it, up to a bound."""
+
+    def __init__(
+        self, seconds: float, struck: Callable[[float], bool] = lambda since: False
+    ) -> None:
+        self.seconds, self._struck = seconds, struck
+        self._hard = time.monotonic() + BOUND * seconds
+        self._since = time.monotonic()
+        self._until = self._since + seconds
+        self.strikes = 0
+
+    def strike(self) -> None:
+        """It broke, or was refused, which is no reason without a fault that was told of."""
+        self.strikes += 1
+        if self._struck(self._since):
+            self.renew()
+
+    def renew(self) -> None:
+        """Something came: whoever goes on does not hang."""
+        self._since = time.monotonic()
+        self._until = min(self._since + self.seconds, self._hard)
+
+    @property
+    def left(self) -> float:
+        return self._until - time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        return self.left <= 0
+
+
+async def pause(rng: random.Random, attempt: int) -> None:
+    """Before the next of several attempts."""
+    await asyncio.sleep(min(1.0, 0.05 * 2**attempt) * rng.uniform(0.5, 1.5))

@@ -1,0 +1,172 @@
+"""A client of HTTP+SSE: one stream, and an address for POST requests.
+
+An accepted request is answered on the stream once, even if its worker dies. The stream can be
+resumed at any worker; each connection starts with the same address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+
+from .calls import Attempt, ExpectedCall, judge, made
+from .client import Broken
+from .context import CampaignContext, pause
+from .expectation import JSON, OLD_ID, Reading, RequestMessages, Stream
+from .reading import Ending, Plan
+from .sessions import Session
+from .sse import Event
+from .standalone_stream import StandaloneStream, opened
+
+OLDEST = "2024-11-05"
+
+
+class Addressed(Reading):
+    """One connection, which begins with the address."""
+
+    def __init__(self, line: Line) -> None:
+        super().__init__(line.stream, line.at)
+        self._line = line
+
+    def take(self, event: Event) -> tuple[int, JSON] | None:
+        is_first, self.marks = not self.marks, self.marks + 1
+        if is_first != (event.name == "endpoint"):
+            self._tell("wrong", f"{event.name} as the first or a later event: {event.data[:100]}")
+        if event.name != "endpoint":
+            return super().take(event)
+        self._begin(event)
+        return None
+
+    def _begin(self, event: Event) -> None:
+        self.retry = event.retry
+        number, session = self.stream.place(event.id), self._line.session
+        if number != self.at or event.data != (session.path or event.data):
+            self._tell("wrong", f"{number} at {event.data} after {self.at} at {session.path}")
+        session.path = event.data
+        self._line.is_addressed.set()
+
+
+class Line(StandaloneStream):
+    """All that is said in one session, which is never over, and of which nothing is forgotten."""
+
+    can_be_trimmed = False
+
+    def __init__(self, session: Session) -> None:
+        label = f"{session.name} line"
+        super().__init__(session, label)
+        self.stream = Stream(session.world.ledger, label, OLD_ID)
+        self.is_addressed, self.is_settled = asyncio.Event(), asyncio.Event()
+        self.answered: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
+        self.hear = self._keep
+        self.ids: set[int] = set()
+
+    def _reading(self) -> Reading:
+        return Addressed(self)
+
+    def _is_ours(self, message: JSON) -> bool:
+        if message.get("method") == "notifications/progress":
+            return message["params"].get("progressToken") in {f"t{id}" for id in self.ids}
+        return "method" in message or message.get("id") in self.ids
+
+    def _keep(self, message: JSON) -> None:
+        if "method" in message:
+            return
+        if "protocolVersion" in (message.get("result") or {}):
+            self.is_settled.set()
+        self.answered[message["id"]].set()
+
+
+class LegacySseClient(Session):
+    """A client that knows nothing newer."""
+
+    def __init__(self, world: CampaignContext, name: str, secret: str | None) -> None:
+        super().__init__(world, name, OLDEST, secret=secret)
+        self.line = Line(self)
+        self.line.plan = Plan.drawn(self.rng, size=4_000)
+        self._living: asyncio.Task[None] | None = None
+
+    def next_id(self) -> int:
+        id = super().next_id()
+        self.line.ids.add(id)
+        return id
+
+    async def open(self, to: object = None) -> None:
+        """Have a stream, and shake hands. Raises ``Ended``."""
+        self._living = asyncio.create_task(self.line.live(await opened(self)))
+        await self._until(self.line.is_addressed, "an address")
+        message = {
+            "jsonrpc": "2.0", "id": self.next_id(), "method": "initialize",
+            "params": {
+                "protocolVersion": OLDEST, "capabilities": {},
+                "clientInfo": {"name": "older", "version": "1"},
+            },
+        }  # fmt: skip
+        await self.say(message)
+        await self._until(self.line.is_settled, "the answer to initialize")
+        await self.tell("notifications/initialized")
+
+    async def close(self) -> None:
+        self.is_ended = True
+        if self._living is not None:
+            self._living.cancel()
+            (ended,) = await asyncio.gather(self._living, return_exceptions=True)
+            if not isinstance(ended, asyncio.CancelledError):
+                self.world.ledger.tell("wrong", f"{self.name}: its stream ended: {ended!r}")
+        with contextlib.suppress(Exception):
+            await self.repeated("DELETE", None, {200, 202, 204})
+        messages = self.line.stream.messages()
+        for id in self.line.ids:
+            self._judge(id, RequestMessages(messages, id, f"t{id}"))
+
+    def _judge(self, id: int, told: RequestMessages) -> None:
+        """What may have come after the response that was judged."""
+        if len(told.responses) > 1:
+            self.world.ledger.tell("duplicated", f"{self.name}: {len(told.responses)} to {id}")
+        if told.after or not told.rises:
+            self.world.ledger.tell("disordered", f"{self.name}: of {id}, after its response")
+
+    async def _until(self, event: asyncio.Event, what: str) -> bool:
+        """Whether it comes, as long as whatever strikes is no excuse any more."""
+        patience = self.world.patient()
+        with self.world.waiting(lambda: f"{self.name} waits for {what}: {self.line.state}"):
+            while not event.is_set() and not patience.is_over:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), max(0.1, patience.left))
+                patience.strike()
+        if not event.is_set():
+            self.world.ledger.tell("hanging", f"{self.name}: {what}; {self.line.state}")
+        return event.is_set()
+
+    # A call.
+
+    async def perform(self, wanted: ExpectedCall) -> None:
+        """Have it taken, and wait for what comes of it. Raises ``Ended``."""
+        patience = self.world.patient()
+        for attempt in range(1_000):
+            issued = made(self, wanted, attempt)
+            issued.stream, issued.place = self.line.stream, self.somewhere()
+            self.world.ledger.counts["calls"] += 1
+            most = await self._posted(issued)
+            if most is None:
+                came = await self._until(self.line.answered[issued.id], issued.label)
+                judge(self, issued, Ending.ANSWERED if came else Ending.HANGING)
+                return
+            issued.expect(self, 0, most, "a POST of which nobody knows whether it was accepted")
+            patience.strike()
+            if patience.is_over:
+                break
+            await pause(self.rng, attempt)
+        self.world.ledger.tell("hanging", f"{wanted.tool} {wanted.seed}: nobody takes it")
+
+    async def _posted(self, issued: Attempt) -> int | None:
+        """None if it was accepted; otherwise how often it may have been worked on."""
+        try:
+            answer = await self.post(issued.message(), issued.place)
+            said = await answer.json()
+        except Broken as broken:
+            return int(broken.sent)
+        if answer.status == 202:
+            return None
+        await self.check(answer.status, said, f"POST of {issued.label}")
+        return int(answer.status not in (429, 503))

@@ -1,0 +1,63 @@
+"""Standalone streams of a session, which have no end and are resumed."""
+
+from __future__ import annotations
+
+from .client import Address, Answer, Broken
+from .context import pause
+from .expectation import JSON, Stream
+from .reading import Reader
+from .sessions import Ended, Session
+
+
+async def opened(session: Session, to: Address | None = None) -> Answer:
+    """A new stream of the session. Raises ``Ended``."""
+    patience, attempt = session.world.patient(), 0
+    while not patience.is_over:
+        try:
+            answer = await session.resume(None, to if to and attempt < 3 else session.somewhere())
+        except Broken:
+            pass
+        else:
+            if answer.status == 200 and answer.is_stream:
+                return answer
+            await session.check(answer.status, None, "GET")
+            patience.strike()
+        attempt += 1
+        await pause(session.rng, attempt)
+    raise Ended(0)
+
+
+class StandaloneStream(Reader):
+    """Of a stream of news, which has no end; it may begin anew under another id."""
+
+    def __init__(self, session: Session, label: str) -> None:
+        super().__init__(session, Stream(session.world.ledger, label), ["no end"])
+        self.news: list[JSON] = []
+        self.hear = self.news.append
+
+    async def once(self, answer: Answer) -> str:
+        """One connection; "released" if it ended with a word that the client shall come back."""
+        self.patience.seconds = 3_600
+        self.patience.renew()
+        how = await self._connection(answer)
+        return "released" if how == "ended" and self.last and self.last.is_released else how
+
+    async def live(self, answer: Answer) -> None:
+        """Read, and come back whenever it breaks."""
+        while True:
+            await self.once(answer)
+            answer = await self.again()
+
+    async def again(self) -> Answer:
+        cursor = self.stream.cursor_at(self.at) if self.stream.id else None
+        for attempt in range(1_000):
+            try:
+                answer = await self.session.resume(cursor, self.session.somewhere())
+            except Broken:
+                pass
+            else:
+                if answer.status == 200:
+                    return answer
+                await self.session.check(answer.status, None, f"GET after {cursor}")
+            await pause(self.rng, attempt)
+        raise Ended(0)

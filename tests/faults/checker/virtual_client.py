@@ -1,0 +1,66 @@
+"""A virtual client: a user with a token, sessions of every revision, and a seed.
+
+It does one thing after the other; concurrency comes from several clients.
+"""
+
+from __future__ import annotations
+
+import random
+
+from . import control
+from .context import CampaignContext
+from .sessions import NEWEST, Session
+
+OLDER = ("2025-06-18", "2025-03-26")
+
+
+class VirtualClient:
+    """Number ``number`` of the clients of a world."""
+
+    def __init__(self, world: CampaignContext, number: int) -> None:
+        self.world, self.number = world, number
+        self.rng: random.Random = world.rng("person", number)
+        self.secret: str | None = None
+        self.sessions: list[Session] = []
+        self._count = self._opened = 0
+
+    async def arrive(self) -> None:
+        """Get a token."""
+        given = await control.ask(self.world, "token", user=f"person-{self.number}")
+        self.secret = given["secret"]
+
+    def seed(self) -> str:
+        self._count += 1
+        return f"{self.world.seed}-{self.number}-{self._count}"
+
+    async def session(self, revision: str | None = None, **options: object) -> Session:
+        """A new session; of the newest revision that has them, as a rule."""
+        if revision is None:
+            revision = NEWEST if self.rng.random() < 0.8 else self.rng.choice(OLDER)
+        name = f"{self.number}.{self._opened}"
+        self._opened += 1
+        session = Session(self.world, name, revision, secret=self.secret)
+        self.sessions.append(session)
+        await session.open()
+        return session
+
+    async def current(self, oldest: str = "") -> Session:
+        """The session one has, or another now and then, of a revision that is new enough."""
+        living = [one for one in self.sessions if not one.is_ended and one.id]
+        able = [one for one in living if one.revision >= oldest]
+        if able and self.rng.random() < 0.85:
+            return able[-1]
+        older = [revision for revision in OLDER if revision >= oldest]
+        newest = self.rng.random() < 0.8 or not older
+        return await self.session(NEWEST if newest else self.rng.choice(older))
+
+    async def tidy(self, left: int = 3) -> None:
+        """End the sessions that one does not need any more."""
+        living = [one for one in self.sessions if one.id and not one.is_ended]
+        over = living[:-left] if left else living
+        self.sessions = living[len(over) :]
+        for session in over:
+            await session.close()
+
+    async def leave(self) -> None:
+        await self.tidy(0)
