@@ -1350,7 +1350,7 @@ def test_slow_keys_block_only_a_few_threads(chatgpt, internet, rsa):
         began, took = time.monotonic(), []
 
         def one() -> None:
-            assert keys_of.matching(JWKS, "RS256", "one") == []
+            assert keys_of.find_keys(JWKS, "RS256", "one") == []
             took.append(time.monotonic() - began)
 
         threads = [threading.Thread(target=one) for _ in range(8)]
@@ -1365,8 +1365,8 @@ def test_keys_count_as_fetched_only_if_a_slot_was_free(chatgpt, internet, rsa):
     """T14: without a free slot, the next request fetches the keys."""
     with toolkit(CIMD_MAX_CONCURRENT_FETCHES=1):
         with _fetch_slot() as free:
-            assert free and keys_of.matching(JWKS, "RS256", "one") == []
-        assert len(keys_of.matching(JWKS, "RS256", "one")) == 1
+            assert free and keys_of.find_keys(JWKS, "RS256", "one") == []
+        assert len(keys_of.find_keys(JWKS, "RS256", "one")) == 1
 
 
 def test_redirected_keys_are_rejected(web, chatgpt, alice, rsa, internet):

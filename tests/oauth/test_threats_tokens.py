@@ -178,10 +178,10 @@ def checked_users(monkeypatch):
     """Collect the users whose permissions every process is told to check."""
     found: list[str] = []
 
-    def say(kind, those, using):
-        found.extend(str(getattr(one, "pk", one)) for one in those if kind == CREDENTIALS)
+    def record(kind, keys, using):
+        found.extend(key for key in keys if kind == CREDENTIALS)
 
-    monkeypatch.setattr(permission_changes, "_say", say)
+    monkeypatch.setattr(permission_changes, "_record", record)
     return found
 
 
