@@ -152,7 +152,7 @@ def check_delivery(**kwargs: Any) -> Sequence[CheckMessage]:
     A transaction that waited for a lock must see what the lock's holder committed, so the isolation
     level has to be READ COMMITTED.
     """
-    alias = _log()
+    alias = _session_database()
     if alias is None:
         return []
     if alias not in connections:
@@ -162,7 +162,7 @@ def check_delivery(**kwargs: Any) -> Sequence[CheckMessage]:
     return [*_bad_router(alias), *_bad_isolation(alias)]
 
 
-def _log() -> str | None:
+def _session_database() -> str | None:
     """Return the alias of the database for sessions. None if the setting is invalid."""
     given = getattr(django_settings, "DJANGO_MCP", None) or {}
     usable = isinstance(given, dict) and isinstance(settings.DATABASE, str)
@@ -188,14 +188,14 @@ def _bad_isolation(alias: str) -> Iterator[CheckMessage]:
 
 def check_deployment(**kwargs: Any) -> Sequence[CheckMessage]:
     """Yield warnings about a setup that works, but not well. Runs with ``check --deploy``."""
-    alias = _log()
+    alias = _session_database()
     if alias is None or alias not in connections:
         return []
     found = (
-        _shared_file, _one_machine, _no_line, _kept_connections, _connections, _small_pool,
+        _shared_file, _one_machine, _no_wakeups, _kept_connections, _connections, _small_pool,
         _small_packets,
     )  # fmt: skip
-    messages = [message for look in found for message in look(alias)]
+    messages = [message for check in found for message in check(alias)]
     return [*messages, *_any_host(), *_long_silence(), *_no_public_url()]
 
 
@@ -221,7 +221,7 @@ def _one_machine(alias: str) -> Iterator[CheckMessage]:
         yield Info(message, hint=hint, id="django_mcp.I161")
 
 
-def _no_line(alias: str) -> Iterator[CheckMessage]:
+def _no_wakeups(alias: str) -> Iterator[CheckMessage]:
     """Warn if no channel layer or LISTEN/NOTIFY sends wake-ups between workers."""
     named = (getattr(django_settings, "CHANNEL_LAYERS", None) or {}).get("default") or {}
     if named.get("BACKEND") == IN_MEMORY:
@@ -274,10 +274,10 @@ def _connections(alias: str) -> Iterator[CheckMessage]:
     if given["CONN_MAX_AGE"] == 0 and (of_its_own or vendor == "postgresql"):
         kept = "Set CONN_MAX_AGE with CONN_HEALTH_CHECKS"
         hint = kept if of_its_own else f"Keep CONN_MAX_AGE = 0{_with_pool(alias)}"
-        message = f"{named} are made anew for each look at a session."
+        message = f"{named} are opened again for each query."
         yield Warning(message, hint=f"{hint}.", id="django_mcp.W163")
     elif of_its_own and given["CONN_MAX_AGE"] != 0 and not given["CONN_HEALTH_CHECKS"]:
-        message = f"{named} are used again unseen: after its restart, work fails first."
+        message = f"{named} are reused untested: the first query after a restart fails."
         hint = "Set CONN_HEALTH_CHECKS = True."
         yield Warning(message, hint=hint, id="django_mcp.W164")
 
@@ -423,16 +423,16 @@ def check_urls(**kwargs: Any) -> Sequence[CheckMessage]:
     return [
         message
         for server in served
-        for place in server._paths
-        if place
-        for message in _hidden_view(server, place)
+        for path in server._paths
+        if path
+        for message in _hidden_view(server, path)
     ]
 
 
-def _hidden_view(server: Server, place: str) -> Iterator[CheckMessage]:
+def _hidden_view(server: Server, server_path: str) -> Iterator[CheckMessage]:
     from .declarations.server import default_server
 
-    for path in (f"/{place}", f"/{place}/"):
+    for path in (f"/{server_path}", f"/{server_path}/"):
         try:
             found = resolve(path)
         except Resolver404:

@@ -45,7 +45,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 SIGNALS = (post_save, m2m_changed, post_delete)
 # Tests count statements, and none is to be there by chance.
-streams.CHECKED_ONE_IN = 10**9
+streams.SIZE_CHECKED_ONE_IN = 10**9
 DATABASE_FIXTURES = {"db", "transactional_db", "shared_db"}
 
 

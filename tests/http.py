@@ -21,7 +21,7 @@ from django_mcp.declarations.server import Server, default_server
 from django_mcp.protocol.http_rules import NAMED
 from django_mcp.protocol.revisions import LATEST, REVISIONS
 from django_mcp.routing import mount
-from django_mcp.testing.http import encoded
+from django_mcp.testing.wires import encoded
 
 from .client import EVERYTHING, JSON, Speaker, result_of
 from .oracle import message_conforms

@@ -4,9 +4,9 @@ Functions with which a project announces changes that send no Django signal.
 In a transaction, the announcement is made after the commit. Every process notifies its own clients.
 In the event loop these functions do not block: a task records the change in a thread.
 
-``tell`` announces lists whose definitions changed with a deployment, to the sessions from before
-it. The database has a digest of the definitions, so that the processes of a deployment announce the
-change once.
+``announce_changed_lists`` announces lists whose definitions changed with a deployment, to the
+sessions from before it. The database has a digest of the definitions, so that the processes of a
+deployment announce the change once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -51,14 +51,17 @@ def notify_changed(thing: Model | str, *, server: Server | None = None) -> None:
     row is deleted: a row without a key raises ``ValueError``.
     """
     if isinstance(thing, str):
-        _say(URI, thing, server)
+        _record_announcement(URI, thing, server)
         return
     if thing.pk is None:
         raise ValueError(f"{thing!r} has no key (any more): call this before it is deleted.")
     using = str(thing._state.db or router.db_for_write(type(thing)))
     if labels := registered(type(thing)):
         found = capture.subject_of(thing, labels)
-        _soon(found if server is None else _of_one(server, *found), using, labels)
+        if server is not None:
+            kind, subject = found
+            found = OF_ONE, {"server": server.name, "kind": kind, "subject": subject}
+        _record(found, using, labels)
 
 
 def notify_list_changed(*lists: str, server: Server | None = None) -> None:
@@ -70,7 +73,7 @@ def notify_list_changed(*lists: str, server: Server | None = None) -> None:
     if unknown:
         raise ValueError(f"There is no list {unknown.pop()!r}; there are: {', '.join(LISTS)}.")
     for name in lists or LISTS:
-        _say(LIST, name, server)
+        _record_announcement(LIST, name, server)
 
 
 def notify_permissions_changed(*who: Model) -> None:
@@ -87,64 +90,51 @@ def notify_permissions_changed(*who: Model) -> None:
     )
     if wrong := [one for one in who if one not in users + groups]:
         raise TypeError(f"{wrong[0]!r} is neither a user nor a group.")
-    _at_once(permission_changes.changed, users)
-    _at_once(permission_changes.changed_for_groups, groups)
+    _run(partial(permission_changes.changed, *users))
+    _run(partial(permission_changes.changed_for_groups, *groups))
     if not who:
-        _at_once(permission_changes.changed_for_everyone, ())
-
-
-def _at_once(tell: Callable[..., None], those: Sequence[Model]) -> None:
-    """Call ``tell``, in a thread if this is the event loop.
-
-    Asynchronous code is in no transaction, so the thread needs none of its connections.
-    """
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        tell(*those)
-        return
-    if not environment().shares_database:
-        tell(*those)
-        return
-    _keep(loop.create_task(_written(partial(tell, *those))))
+        _run(permission_changes.changed_for_everyone)
 
 
 def notify_elicitation_complete(elicitation_id: str, *, server: Server | None = None) -> None:
     """Notify the client that the user has completed the page of a URL elicitation."""
-    _say(PAGE, elicitation_id, server)
+    _record_announcement(PAGE, elicitation_id, server)
 
 
-def _say(kind: str, what: str, server: Server | None) -> None:
-    _soon((kind, {"what": what, "server": None if server is None else server.name}), None)
+def _record_announcement(kind: str, what: str, server: Server | None) -> None:
+    _record((kind, {"what": what, "server": None if server is None else server.name}), None)
 
 
-def _of_one(server: Server, kind: str, subject: Any) -> tuple[str, Any]:
-    return OF_ONE, {"server": server.name, "kind": kind, "subject": subject}
+def _record(change: tuple[str, Any], using: str | None, models: Iterable[str] = ()) -> None:
+    _run(
+        partial(capture.record_announced, change, using, models),
+        in_loop_of_test=partial(capture.notify_this_process, [change]),
+    )
 
-
-# Asynchronous code is in no transaction, and must not block on the database.
 
 _tasks: set[asyncio.Task[None]] = set()  # the event loop keeps weak references only
 
 
-def _soon(found: tuple[str, Any], using: str | None, models: Iterable[str] = ()) -> None:
+def _run(job: Callable[[], None], *, in_loop_of_test: Callable[[], None] | None = None) -> None:
+    """Run ``job``, in a thread if this is an event loop, because it may run queries.
+
+    Asynchronous code is in no transaction, so the thread needs none of its connections. In a test,
+    whose connections no other thread may use, run ``in_loop_of_test`` or ``job`` here.
+    """
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
-        capture.note(found, using, models)
+        job()
         return
     if not environment().shares_database:
-        capture.tell_here([found])
+        (in_loop_of_test or job)()
         return
-    _keep(loop.create_task(_written(partial(capture.note, found, using, models))))
-
-
-def _keep(task: asyncio.Task[None]) -> None:
+    task = loop.create_task(_run_in_thread(job))
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
 
 
-async def _written(job: Callable[[], None]) -> None:
+async def _run_in_thread(job: Callable[[], None]) -> None:
     while True:
         try:
             await threads.changes.run(job)
@@ -157,14 +147,14 @@ async def _written(job: Callable[[], None]) -> None:
             return
 
 
-def tell(server: Server) -> None:
+def announce_changed_lists(server: Server) -> None:
     """Announce the lists of ``server`` whose definitions changed. Queries the database."""
-    for name, digest in _lists(server):
+    for name, digest in _digests_of_lists(server):
         if change_log.has_changed(f"?{name}:{digest_of(server.name)}", digest):
-            capture.say((LIST, {"what": name, "server": server.name}))
+            capture.record_after_commit((LIST, {"what": name, "server": server.name}))
 
 
-def _lists(server: Server) -> Iterator[tuple[str, str]]:
+def _digests_of_lists(server: Server) -> Iterator[tuple[str, str]]:
     catalog = server._catalog
     things: dict[str, list[Declaration]] = {
         "tools": [*catalog.tools.values()],

@@ -526,7 +526,7 @@ def _announce_changed_lists() -> None:
     change_log.watched.forget()
     for server in servers():
         if not server._is_empty:
-            api.tell(server)
+            api.announce_changed_lists(server)
 
 
 def _lists_models(server: Server) -> bool:

@@ -1,12 +1,13 @@
 """
 Record in the change log what the project saves (receivers of Django's model signals).
 
-Saving a row of an unregistered model runs no query. If nobody follows the model, no query runs on
-the project's connection. Otherwise one INSERT on that connection commits or rolls back with the
-saved row. A follower that comes while a transaction is open is notified of its commit.
+Saving a row of an unregistered model runs no query. If no client follows the model, no query runs
+on the project's connection. Otherwise one INSERT on that connection commits or rolls back with the
+saved row. So clients are notified of all committed changes, and of no others. A client that begins
+to follow the model while a transaction is open is notified of its commit.
 
-In a test's transaction nothing is recorded, because it is rolled back. The listeners of this
-process are notified after the (simulated) commit.
+In a test's transaction nothing is recorded, because it is rolled back. The clients of this process
+are notified after the (simulated) commit.
 """
 
 from __future__ import annotations
@@ -34,15 +35,17 @@ logger = logging.getLogger("django_mcp")
 # Changes recorded in one transaction. Further ones are recorded as "any row of the model". All of
 # them must fit into one batch (``change_log.CHANGES_PER_NUMBER``).
 MAX_ROWS_PER_TRANSACTION = 400
-WRITTEN = frozenset(("post_add", "post_remove", "post_clear"))
+# The ``action`` of ``m2m_changed`` after a relation was written.
+RELATION_ACTIONS = frozenset(("post_add", "post_remove", "post_clear"))
 
 
 # Signal receivers.
 
 
-def saved(sender: type[Model], instance: Model, using: str, **kwargs: Any) -> None:
+def row_changed(sender: type[Model], instance: Model, using: str, **kwargs: Any) -> None:
+    """Record a saved or deleted row (``post_save``, ``post_delete``)."""
     if labels := registered(sender):
-        _changed(labels, using, lambda: [subject_of(instance, labels)])
+        _record_rows(labels, using, lambda: [subject_of(instance, labels)])
 
 
 def subject_of(instance: Model, labels: Collection[str]) -> tuple[str, Any]:
@@ -59,7 +62,7 @@ def subject_of(instance: Model, labels: Collection[str]) -> tuple[str, Any]:
         return ROWS, sorted(labels)
 
 
-def related(
+def relation_changed(
     sender: type[Model],
     instance: Model,
     action: str,
@@ -69,14 +72,14 @@ def related(
     **kwargs: Any,
 ) -> None:
     """Record a change of a many-to-many relation, for the row and the rows at the other end."""
-    if action not in WRITTEN or pk_set == set():
+    if action not in RELATION_ACTIONS or pk_set == set():
         return
-    saved(type(instance), instance, using)
+    row_changed(type(instance), instance, using)
     if labels := registered(model):
-        _changed(labels, using, lambda: list(_others(model, labels, pk_set)))
+        _record_rows(labels, using, lambda: list(_related_rows(model, labels, pk_set)))
 
 
-def _others(
+def _related_rows(
     model: type[Model], labels: Collection[str], pks: set[Any] | None
 ) -> Iterable[tuple[str, Any]]:
     found = [keys_by_pk(model, pk) for pk in sorted(pks or ())[: MAX_ROWS_PER_TRANSACTION + 1]]
@@ -88,79 +91,79 @@ def _others(
 # Recording.
 
 
-def note(found: tuple[str, Any], using: str | None, models: Iterable[str]) -> None:
+def record_announced(change: tuple[str, Any], using: str | None, models: Iterable[str]) -> None:
     """Record an announced change, of a row of ``models`` or of something that is no row."""
     if models and using is not None:
-        _changed(models, using, lambda: [found])
+        _record_rows(models, using, lambda: [change])
     else:
-        say(found, using=using)
+        record_after_commit(change, using=using)
 
 
-def _changed(
+def _record_rows(
     labels: Iterable[str], using: str, subjects: Callable[[], list[tuple[str, Any]]]
 ) -> None:
-    """Record a change if anybody follows one of the models. ``labels`` are their labels.
+    """Record changes if anybody follows one of the models with these ``labels``.
 
     ``subjects`` is called only if it is needed, because the keys may cost time.
     """
     connection = connections[using]
     if not environment().is_shared(connection):
         found = subjects()
-        transaction.on_commit(lambda: tell_here(found), using)
+        transaction.on_commit(lambda: notify_this_process(found), using)
     elif watched(list(labels)):
-        write(using, *subjects(), models=labels)
+        record_with_row(using, *subjects(), models=labels)
     elif not watched.is_possible:  # there is no change log: only this process can be notified
         found = subjects()
-        _after_commit(lambda: tell_here(found), using)
+        _after_commit(lambda: notify_this_process(found), using)
     elif connection.in_atomic_block:
-        unit(connection).pass_over(labels)
+        changes_of_transaction(connection).skip(labels)
 
 
-def tell_here(found: Iterable[tuple[str, Any]]) -> None:
+def notify_this_process(found: Iterable[tuple[str, Any]]) -> None:
     """Notify the clients of this process only."""
     if not has_clients():
         return
-    said = [NumberedChange(0, kind, subject) for kind, subject in found]
+    changes = [NumberedChange(0, kind, subject) for kind, subject in found]
     for server in servers():
-        if news := change_set_for(server, said):
+        if change_set := change_set_for(server, changes):
             # No query for the members of changed groups here: treat all users as concerned.
-            news.users.update({"": None} if news.groups else {})
-            deliver_here(server.name, news)
+            change_set.users.update({"": None} if change_set.groups else {})
+            deliver_here(server.name, change_set)
 
 
-def write(using: str, *found: tuple[str, Any], models: Iterable[str] = ()) -> None:
+def record_with_row(using: str, *found: tuple[str, Any], models: Iterable[str] = ()) -> None:
     """Record changes in the database of the rows, in the open transaction if there is one.
 
     If that database has no table of changes, record them in the session database after the commit.
     """
     connection = connections[using]
     if not watched.is_ready(using):
-        _after_commit(lambda: _beside_the_log(found), using)
+        _after_commit(lambda: _record_in_session_database(found), using)
     elif connection.in_atomic_block:
-        unit(connection).write(found, list(models))
+        changes_of_transaction(connection).record(found, list(models))
     else:
         change_log.record(using, *found)
         wake_for_changes()
 
 
-def say(*found: tuple[str, Any], using: str | None = None) -> None:
+def record_after_commit(*found: tuple[str, Any], using: str | None = None) -> None:
     """Record changes of things that are no rows, after the commit, in the session database."""
     if not environment().is_shared(transaction.get_connection(using)):
-        transaction.on_commit(lambda: tell_here(found), using)
+        transaction.on_commit(lambda: notify_this_process(found), using)
     else:
-        _after_commit(lambda: _said(found), using)
+        _after_commit(lambda: _record_announcements(found), using)
 
 
-def say_with(using: str, *found: tuple[str, Any]) -> None:
-    """Record changes such as those of permissions in the transaction of the database ``using``.
+def record_permission_changes(using: str, *found: tuple[str, Any]) -> None:
+    """Record changes in the transaction of the database ``using``.
 
     Record them after the commit if there is no follower yet, or no table of changes there.
     """
-    is_theirs = environment().is_shared(connections[using]) and watched([ANYTHING])
-    if is_theirs and watched.is_ready(using):
-        write(using, *found)
+    is_followed = environment().is_shared(connections[using]) and watched([ANYTHING])
+    if is_followed and watched.is_ready(using):
+        record_with_row(using, *found)
     else:
-        say(*found, using=using)
+        record_after_commit(*found, using=using)
 
 
 def is_wanted(using: str) -> bool:
@@ -170,29 +173,30 @@ def is_wanted(using: str) -> bool:
     return watched([ANYTHING])
 
 
-def _after_commit(tell: Callable[[], None], using: str | None) -> None:
+def _after_commit(record: Callable[[], None], using: str | None) -> None:
     connection = transaction.get_connection(using)
     if connection.in_atomic_block or connection.get_autocommit():
-        transaction.on_commit(tell, using, robust=True)
+        transaction.on_commit(record, using, robust=True)
     else:
         # With autocommit off and no ``atomic``, ``on_commit`` raises an error. It must not fail the
         # project's code, so do not wait for the commit.
-        tell()
+        record()
 
 
-def _said(found: Iterable[tuple[str, Any]]) -> None:
+def _record_announcements(found: Iterable[tuple[str, Any]]) -> None:
     if watched([ANYTHING]):
-        _beside_the_log(found)
+        _record_in_session_database(found)
     elif not watched.is_possible:
-        tell_here(found)
+        notify_this_process(found)
 
 
-def _beside_the_log(found: Iterable[tuple[str, Any]]) -> None:
+def _record_in_session_database(found: Iterable[tuple[str, Any]]) -> None:
     try:
         change_log.record(settings.DATABASE, *found)
     except Exception:
+        # The project's transaction is committed. An error here must not look as if it had failed.
         logger.exception("A change could not be recorded, so other processes miss it")
-        tell_here(found)
+        notify_this_process(found)
     else:
         wake_for_changes()
 
@@ -210,53 +214,55 @@ class TransactionChanges:
     def __init__(self, connection: Any) -> None:
         self.hooks = connection.run_on_commit
         self._connection, self._alias = connection, connection.alias
-        self._written: set[str] = set()
-        self._any: set[str] = set()  # models recorded as "any row of the model"
-        self._passed: set[str] = set()  # models of skipped changes, which nobody followed
-        self._is_heard = False  # whether the commit hook is registered
+        self._recorded: set[str] = set()
+        self._models: set[str] = set()  # models recorded as "any row of the model"
+        self._skipped: set[str] = set()  # models of skipped changes, which nobody followed
+        self._has_hook = False
 
-    def write(self, found: Iterable[tuple[str, Any]], models: Collection[str]) -> None:
+    def record(self, found: Iterable[tuple[str, Any]], models: Collection[str]) -> None:
         """Record changes, each once in the transaction."""
-        fresh = {key: one for one in found if (key := encode(one)) not in self._written}
-        if fresh and len(self._written) + len(fresh) > MAX_ROWS_PER_TRANSACTION:
-            fresh = self._whichever(models)
-        if fresh:
-            self._written.update(fresh)
-            change_log.record(self._alias, *fresh.values())
-            self._hear()
+        new = {key: one for one in found if (key := encode(one)) not in self._recorded}
+        if new and len(self._recorded) + len(new) > MAX_ROWS_PER_TRANSACTION:
+            new = self._coarser_changes(models)
+        if new:
+            self._recorded.update(new)
+            change_log.record(self._alias, *new.values())
+            self._add_commit_hook()
 
-    def _whichever(self, models: Iterable[str]) -> dict[str, tuple[str, Any]]:
-        """Return coarser changes in place of too many: any row of the models, or all users."""
-        rest = sorted({*models} - self._any)
-        self._any.update(rest)
+    def _coarser_changes(self, models: Iterable[str]) -> dict[str, tuple[str, Any]]:
+        """Return changes that replace too many others: any row of the models, or all users."""
+        rest = sorted({*models} - self._models)
+        self._models.update(rest)
         found = [(ROWS, rest)] if rest else [] if models else [(USER, ""), (CREDENTIALS, "")]
-        return {key: one for one in found if (key := encode(one)) not in self._written}
+        return {key: one for one in found if (key := encode(one)) not in self._recorded}
 
-    def pass_over(self, models: Iterable[str]) -> None:
+    def skip(self, models: Iterable[str]) -> None:
         """Note skipped changes, which are recorded at the commit if there is a follower then."""
-        self._passed.update(models)
-        self._hear()
+        self._skipped.update(models)
+        self._add_commit_hook()
 
-    def _hear(self) -> None:
-        if not self._is_heard:
-            self._is_heard = True
+    def _add_commit_hook(self) -> None:
+        if not self._has_hook:
+            self._has_hook = True
             transaction.on_commit(self._committed, self._alias, robust=True)
             self.hooks = self._connection.run_on_commit
 
     def _committed(self) -> None:
-        vars(self._connection).pop(KEPT, None)
-        if wanted := sorted(one for one in self._passed if watched([one])):
-            write(self._alias, (ROWS, wanted))
-        if self._written:
+        vars(self._connection).pop(ATTRIBUTE, None)
+        # A client that began to follow a model during the transaction has read the log before this
+        # commit, so without this it would miss the change.
+        if followed := sorted(one for one in self._skipped if watched([one])):
+            record_with_row(self._alias, (ROWS, followed))
+        if self._recorded:
             wake_for_changes()
 
 
-KEPT = "_django_mcp_changes"
+ATTRIBUTE = "_django_mcp_changes"  # of a connection, for the changes of its transaction
 
 
-def unit(connection: Any) -> TransactionChanges:
+def changes_of_transaction(connection: Any) -> TransactionChanges:
     """Return the recorded changes of a connection's open transaction."""
-    found: TransactionChanges | None = vars(connection).get(KEPT)
+    found: TransactionChanges | None = vars(connection).get(ATTRIBUTE)
     if found is None or found.hooks is not connection.run_on_commit:
-        found = vars(connection)[KEPT] = TransactionChanges(connection)
+        found = vars(connection)[ATTRIBUTE] = TransactionChanges(connection)
     return found

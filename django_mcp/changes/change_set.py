@@ -69,8 +69,8 @@ def change_set_for(server: Server, found: Iterable[NumberedChange]) -> ChangeSet
     """Return the change set of these changes for the clients of ``server``."""
     made, by_label = ChangeSet(), resources(server)
     for one in found:
-        if reader := _READERS.get(one.kind):  # a newer process may know other kinds
-            reader(made, one.subject, by_label, server.name)
+        if read := _READERS.get(one.kind):  # a newer process may record other kinds
+            read(made, one.subject, by_label, server.name)
     return made
 
 
@@ -90,12 +90,12 @@ def _rows(made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]
             made.listed[AnyRow(label)] = label
 
 
-def _said(where: str) -> Callable[[ChangeSet, Any, Any, str], None]:
+def _announced(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
     """Return a reader for changes that a project announced, for one server or for all."""
 
     def read(made: ChangeSet, subject: Any, _: Any, server: str) -> None:
         if subject["server"] in (None, server):
-            getattr(made, where)[subject["what"]] = None
+            getattr(made, field)[subject["what"]] = None
 
     return read
 
@@ -107,13 +107,13 @@ def _of_one(
         _READERS[subject["kind"]](made, subject["subject"], by_label, server)
 
 
-def _people(where: str) -> Callable[[ChangeSet, Any, Any, str], None]:
+def _permissions(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
     """Return a reader for changes of permissions, which concern every server."""
 
     def read(made: ChangeSet, subject: Any, *of: Any) -> None:
         if subject == EVERYBODY:
             kill_switches.changed()  # the checks that follow must not use cached switches
-        getattr(made, where)[subject] = None
+        getattr(made, field)[subject] = None
 
     return read
 
@@ -121,12 +121,12 @@ def _people(where: str) -> Callable[[ChangeSet, Any, Any, str], None]:
 _READERS: dict[str, Callable[[ChangeSet, Any, Any, str], None]] = {
     change_log.ROW: _row,
     change_log.ROWS: _rows,
-    change_log.URI: _said("uris"),
-    change_log.LIST: _said("lists"),
-    change_log.PAGE: _said("pages"),
-    change_log.USER: _people("users"),
-    change_log.GROUP: _people("groups"),
-    change_log.CREDENTIALS: _people("credentials"),
+    change_log.URI: _announced("uris"),
+    change_log.LIST: _announced("lists"),
+    change_log.PAGE: _announced("pages"),
+    change_log.USER: _permissions("users"),
+    change_log.GROUP: _permissions("groups"),
+    change_log.CREDENTIALS: _permissions("credentials"),
     change_log.OF_ONE: _of_one,
 }
 
@@ -135,21 +135,21 @@ GROUPS_PER_QUERY = 500  # groups in one query
 logger = logging.getLogger("django_mcp")
 
 
-async def resolved(news: ChangeSet, users: Iterable[str | None]) -> ChangeSet:
-    """Return ``news`` with its groups replaced by those of ``users`` who are members."""
-    if not news.groups:
-        return news
+async def resolved(changes: ChangeSet, users: Iterable[str | None]) -> ChangeSet:
+    """Return ``changes`` with its groups replaced by those of ``users`` who are members."""
+    if not changes.groups:
+        return changes
     keys = sorted({user for user in users if user and is_key(user)})
-    if len(news.groups) > GROUPS_PER_QUERY:
-        return replace(news, users=news.users | {"": None}, groups={})
+    if len(changes.groups) > GROUPS_PER_QUERY:
+        return replace(changes, users=changes.users | {"": None}, groups={})
     try:
-        found = await threads.lookups.run(reconnecting, members, list(news.groups), keys)
+        found = await threads.lookups.run(reconnecting, members, list(changes.groups), keys)
     except Exception as error:
         logger.warning(
             "Members of changed groups cannot be read, so all users are checked: %s", error
         )
         found = {""}
-    return replace(news, users=news.users | dict.fromkeys(found), groups={})
+    return replace(changes, users=changes.users | dict.fromkeys(found), groups={})
 
 
 def members(groups: Collection[str], users: list[str]) -> set[str]:
@@ -157,10 +157,10 @@ def members(groups: Collection[str], users: list[str]) -> set[str]:
     relation = getattr(group_membership.users(), "groups", None)
     if getattr(relation, "field", None) is None:
         return set()
-    return {str(pk) for some in in_pages(users) for pk in _some(groups, some)}
+    return {str(pk) for some in in_pages(users) for pk in _members_among(groups, some)}
 
 
-def _some(groups: Collection[str], users: list[str]) -> Iterable[Any]:
+def _members_among(groups: Collection[str], users: list[str]) -> Iterable[Any]:
     found = group_membership.users()._base_manager.filter(pk__in=users, groups__in=groups)
     keys: Iterable[Any] = found.values_list("pk", flat=True).distinct()
     return keys

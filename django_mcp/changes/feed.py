@@ -44,7 +44,8 @@ LISTING_INTERVAL_SECONDS = 1.0  # at least, between two checks of what lists sho
 # The pause between two polls if wake-ups work. A process that serves no clients, such as a command,
 # saves rows without sending wake-ups.
 POLL_INTERVAL_SECONDS = 0.3
-PERIODS_WITHOUT_WAKEUPS = 2  # periods of ``storage.poller`` between two polls if they do not work
+# Intervals of ``storage.poller`` between two polls if wake-ups do not work.
+POLLER_INTERVALS_WITHOUT_WAKEUPS = 2
 MAX_POLL_INTERVAL_SECONDS = 5.0  # the pause if polls fail or take long
 Tips = Mapping[str, ChangeLogState]  # the state of the change log, by the alias of its database
 
@@ -113,7 +114,7 @@ class ChangeFeed:
         self._reading, self._declaring = asyncio.Lock(), asyncio.Lock()
         self._catching_up: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._is_called = asyncio.Event()
+        self._poll_now = asyncio.Event()  # ends the pause between two polls
         self._took = 0.0  # how many seconds the last poll took
         self._has_failed = False
 
@@ -188,7 +189,7 @@ class ChangeFeed:
 
     def wake(self) -> None:
         """Poll now, because a wake-up arrived."""
-        self._is_called.set()
+        self._poll_now.set()
 
     def start(self) -> None:
         """Start to poll, if there is a follower or a broadcaster."""
@@ -202,35 +203,35 @@ class ChangeFeed:
             while self._followers or self.broadcaster:
                 await self._poll()
                 await self._pause()
-                self._leave()
+                self._remove_unwanted_followers()
         finally:
             stream_wakeups().follow_changes(None)
             poller.poller().stop_if_idle()
 
-    def _leave(self) -> None:
-        """Remove followers that are not wanted any more."""
-        left = [one for one in self._followers if one.is_wanted]
-        if self._followers and not left:  # the next follower must not read what nobody wanted
+    def _remove_unwanted_followers(self) -> None:
+        wanted = [one for one in self._followers if one.is_wanted]
+        if self._followers and not wanted:
+            # The next follower begins with the changes that are committed after it came.
             self._cursors.clear()
             self._listed.clear()
-        self._followers = left
+        self._followers = wanted
 
     async def _pause(self) -> None:
-        pause = min(max(self._period(), COST_FACTOR * self._took), MAX_POLL_INTERVAL_SECONDS)
+        pause = min(max(self._interval(), COST_FACTOR * self._took), MAX_POLL_INTERVAL_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(MAX_POLL_INTERVAL_SECONDS if self._has_failed else pause):
-                await self._is_called.wait()
+                await self._poll_now.wait()
 
-    def _period(self) -> float:
+    def _interval(self) -> float:
         is_eager = any(one.is_eager for one in self._followers)
         if not (is_eager or (self.broadcaster is not None and self.broadcaster.is_eager)):
             return poller.MAX_POLL_INTERVAL_SECONDS
         if channel_layer().is_working:
             return POLL_INTERVAL_SECONDS
-        return PERIODS_WITHOUT_WAKEUPS * poller.POLL_INTERVAL_SECONDS
+        return POLLER_INTERVALS_WITHOUT_WAKEUPS * poller.POLL_INTERVAL_SECONDS
 
     async def _poll(self) -> None:
-        self._is_called.clear()
+        self._poll_now.clear()
         try:
             tips = await threads.changes.run(reconnecting, self._tips)
             if self.broadcaster is not None:
@@ -274,6 +275,7 @@ class ChangeFeed:
         for alias, tip in tips.items():
             if (page := await self._page(alias, tip)) is None:
                 continue
+            # Before the delivery: if a follower fails, the others must not get the page again.
             self._cursors[alias] = page.until
             more |= page.until < tip.last
             await self._deliver_page(page)
@@ -306,6 +308,7 @@ class ChangeFeed:
         now = time.monotonic()
         if self._listed and now >= self._listed_at + LISTING_INTERVAL_SECONDS:
             self._listed_at = now
+            # Copied and cleared before the first await: changes that come meanwhile wait again.
             waiting = dict(self._listed)
             self._listed.clear()
             for server, changes in waiting.items():
@@ -316,10 +319,10 @@ class ChangeFeed:
             await follower.receive(server, changes)
 
     def deliver_local(self, server: str, changes: ChangeSet, *, to_sessions: bool) -> None:
-        those = [*self.local_followers]
+        followers = [*self.local_followers]
         if to_sessions and self.broadcaster is not None:
-            those.append(self.broadcaster)
-        for follower in those:
+            followers.append(self.broadcaster)
+        for follower in followers:
             try:
                 follower.receive_local(server, changes)
             except Exception:  # the others must receive the changes all the same

@@ -31,7 +31,7 @@ _BEFORE = "_django_mcp_flags"
 
 def changed(*users: Any, using: str | None = None) -> None:
     """Record that the permissions of these users changed. Each is a row or a primary key."""
-    _say(USER, _keys(users, group_membership.users()), using)
+    _record(USER, _keys(users, group_membership.users()), using)
 
 
 def changed_for_groups(*groups: Any, using: str | None = None) -> None:
@@ -39,7 +39,7 @@ def changed_for_groups(*groups: Any, using: str | None = None) -> None:
     if len(groups) > MAX_NAMED_PRINCIPALS:
         changed_for_everyone(using=using)
     else:
-        _say(GROUP, _keys(groups, group_membership.groups()), using)
+        _record(GROUP, _keys(groups, group_membership.groups()), using)
 
 
 def changed_for_everyone(*, using: str | None = None) -> None:
@@ -47,7 +47,7 @@ def changed_for_everyone(*, using: str | None = None) -> None:
 
     For kill switches, and if it is unknown which users are concerned.
     """
-    _say(USER, [EVERYBODY], using)
+    _record(USER, [EVERYBODY], using)
 
 
 def ended(*users: Any, using: str | None = None) -> None:
@@ -55,20 +55,20 @@ def ended(*users: Any, using: str | None = None) -> None:
 
     Their tokens may have been revoked, or the users deactivated or deleted.
     """
-    _say(CREDENTIALS, _keys(users, group_membership.users()) or {EVERYBODY}, using)
+    _record(CREDENTIALS, _keys(users, group_membership.users()) or {EVERYBODY}, using)
 
 
-def _keys(those: Iterable[Any], model: Any) -> set[str]:
+def _keys(named: Iterable[Any], model: Any) -> set[str]:
     """Return the keys as text. A row whose key is not loaded becomes ``EVERYBODY``."""
     pk = model._meta.pk
-    found = (loaded(one, pk) if isinstance(one, model) else one for one in those)
+    found = (loaded(one, pk) if isinstance(one, model) else one for one in named)
     return {EVERYBODY if one is None else str(one) for one in found}
 
 
-def _say(kind: str, keys: Collection[str], using: str | None) -> None:
+def _record(kind: str, keys: Collection[str], using: str | None) -> None:
     named = sorted(keys) if len(keys) <= MAX_NAMED_PRINCIPALS else [EVERYBODY]
     if named:
-        capture.say_with(using or _home(), *((kind, key) for key in named))
+        capture.record_permission_changes(using or _home(), *((kind, key) for key in named))
 
 
 def _home() -> str:
@@ -78,7 +78,7 @@ def _home() -> str:
 # Signal receivers for users.
 
 
-def noting(
+def remember_flags(
     sender: type[Model], instance: Any, raw: bool, using: str,
     update_fields: Collection[str] | None = None, **kwargs: Any,
 ) -> None:  # fmt: skip
@@ -87,13 +87,13 @@ def noting(
     This is one query, run only if the flags are written and a client follows changes.
     """
     vars(instance).pop(_BEFORE, None)
-    flags = _written(instance, update_fields, raw) if _may_be_there(instance, raw) else ()
+    flags = _written(instance, update_fields, raw) if _may_exist(instance, raw) else ()
     if flags and capture.is_wanted(using):
         row = sender._base_manager.using(using).filter(pk=instance.pk).values(*flags).first()
         vars(instance)[_BEFORE] = row or {}
 
 
-def saved(
+def user_saved(
     sender: type[Model], instance: Any, created: bool, raw: bool, using: str,
     update_fields: Collection[str] | None = None, **kwargs: Any,
 ) -> None:  # fmt: skip
@@ -101,19 +101,19 @@ def saved(
     before = vars(instance).pop(_BEFORE, None)
     flags = () if created else _written(instance, update_fields, raw)
     other = {name for name in flags if before is None or before.get(name) != vars(instance)[name]}
-    those = group_membership.users_of(instance, using) if other else ()
-    if those and "is_active" in other and not instance.is_active:
-        ended(*those, using=using)
+    users = group_membership.users_of(instance, using) if other else ()
+    if users and "is_active" in other and not instance.is_active:
+        ended(*users, using=using)
     else:
-        changed(*those, using=using)
+        changed(*users, using=using)
 
 
-def deleted(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
+def user_deleted(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
     """Record that a user was deleted."""
     ended(instance, using=using)
 
 
-def _may_be_there(instance: Model, raw: bool) -> bool:
+def _may_exist(instance: Model, raw: bool) -> bool:
     """Whether the row may exist already. For ``loaddata`` (``raw``), ``adding`` is always True."""
     return raw or not instance._state.adding
 
@@ -130,61 +130,66 @@ def _written(user: Any, update_fields: Collection[str] | None, raw: bool) -> lis
 # Signal receivers for groups, permissions and their relations.
 
 
-def granted(sender: type[Model], instance: Any, created: bool, using: str, **kwargs: Any) -> None:
+def grant_saved(
+    sender: type[Model], instance: Any, created: bool, using: str, **kwargs: Any
+) -> None:
     """Record that a group or a permission was saved: its codename may have changed."""
     if not created:
-        _of_grant(instance, using)
+        _record_grant(instance, using)
 
 
-def granting_ended(instance: Any, using: str, **kwargs: Any) -> None:
+def grant_deleted(instance: Any, using: str, **kwargs: Any) -> None:
     """Record that a group or a permission was deleted. No signal tells which users had it."""
     changed_for_everyone(using=using)
 
 
-def _of_grant(grant: Any, using: str) -> None:
+def _record_grant(grant: Any, using: str) -> None:
     if isinstance(grant, group_membership.groups()):
         changed_for_groups(grant, using=using)
     else:
         changed_for_everyone(using=using)
 
 
-def related(
+def relation_changed(
     sender: type[Model], instance: Any, action: str, reverse: bool, pk_set: set[Any] | None,
     using: str, **kwargs: Any,
 ) -> None:  # fmt: skip
     """Record a change of users' groups or permissions, or of groups' permissions."""
-    is_known = action in capture.WRITTEN and pk_set != set()
+    is_known = action in capture.RELATION_ACTIONS and pk_set != set()
     if is_known and (found := group_membership.relation(sender)):
         one = loaded(instance, found.field.target_field) if not reverse else None
-        _told(found, (pk_set or {None}) if reverse else {one}, using)
+        _record_members(found, (pk_set or {None}) if reverse else {one}, using)
 
 
-def joining(sender: type[Model], instance: Any, raw: bool, using: str, **kwargs: Any) -> None:
+def remember_member(
+    sender: type[Model], instance: Any, raw: bool, using: str, **kwargs: Any
+) -> None:
     """Before a row of a project's own through table is saved, store its present user or group.
 
     The row may be moved from one user to another. Then both are concerned.
     """
     vars(instance).pop(_BEFORE, None)
     found = group_membership.relation(sender)
-    if found and _may_be_there(instance, raw) and capture.is_wanted(using):
+    if found and _may_exist(instance, raw) and capture.is_wanted(using):
         rows = sender._base_manager.using(using).filter(pk=instance.pk)
         vars(instance)[_BEFORE] = rows.values_list(found.field.attname, flat=True).first()
 
 
-def joined(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
+def membership_changed(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
     """Record a saved or deleted row of a through table, for its user or group now and before."""
     if found := group_membership.relation(sender):
         one = loaded(instance, found.field)
-        _told(found, {one, vars(instance).pop(_BEFORE, None) or one}, using)
+        _record_members(found, {one, vars(instance).pop(_BEFORE, None) or one}, using)
 
 
-def _told(relation: MembershipRelation, those: Collection[Any], using: str) -> None:
-    """Record the users or groups ``those``. None among them means that one is unknown."""
-    if None in those or len(those) > MAX_NAMED_PRINCIPALS:
+def _record_members(relation: MembershipRelation, keys: Collection[Any], using: str) -> None:
+    """Record the users or groups with these keys. None among them means that one is unknown."""
+    if None in keys or len(keys) > MAX_NAMED_PRINCIPALS:
         changed_for_everyone(using=using)
+    elif relation.holders is group_membership.users():
+        changed(*relation.keys(keys, using), using=using)
     else:
-        tell = changed if relation.holders is group_membership.users() else changed_for_groups
-        tell(*relation.keys(those, using), using=using)
+        changed_for_groups(*relation.keys(keys, using), using=using)
 
 
 # Signal receivers for tokens.
@@ -204,7 +209,7 @@ def token_deleted(sender: type[Model], instance: Any, using: str, **kwargs: Any)
 # Signal receiver for kill switches.
 
 
-def switched(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
+def switch_changed(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
     """Record that an administrator switched a declaration off or on."""
     kill_switches.changed()
     changed_for_everyone(using=using)

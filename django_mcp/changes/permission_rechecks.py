@@ -38,7 +38,7 @@ logger = logging.getLogger("django_mcp")
 ERROR_RETRY_SECONDS = 1.0  # until a check that failed is repeated
 JOIN_RETRY_SECONDS = 5.0  # until an interest that could not be stored is stored again
 RECHECK_CONCURRENCY = 4  # checks at once, so that calls get threads meanwhile
-TURN = "rechecks"  # the owner of these jobs, which gets a share of the threads as a client does
+OWNER = "rechecks"  # the owner of these jobs, which gets a share of the threads as a client does
 ENDED = "The call was ended: its caller may not make it any more."
 
 
@@ -53,7 +53,7 @@ class PermissionRechecker:
         self._running.observer = self
         self._has_joined = False  # whether all processes record changes of permissions
         self._joining: asyncio.Task[None] | None = None
-        self._news = ChangeSet()
+        self._pending = ChangeSet()
         self._task: asyncio.Task[None] | None = None
 
     # Running calls (``call_state.RunObserver``).
@@ -63,6 +63,7 @@ class PermissionRechecker:
         change_feed().follow_local(self)
 
     def rest(self) -> None:
+        """Take no more changes that only this process knows of."""
         change_feed().leave_local(self)
 
     def attend(self) -> None:
@@ -110,69 +111,72 @@ class PermissionRechecker:
 
     # Checks.
 
-    def _take(self, news: ChangeSet) -> None:
+    def _take(self, changes: ChangeSet) -> None:
         """Add changes to those that wait for a check, and start the check if none is running."""
         for name in ("users", "groups", "credentials", "everything"):
-            getattr(self._news, name).update(getattr(news, name))
-        if self._news and (self._task is None or self._task.done()):
+            getattr(self._pending, name).update(getattr(changes, name))
+        if self._pending and (self._task is None or self._task.done()):
             self._task = self._loop.create_task(self._check())
 
     async def _check(self) -> None:
-        while self._news:
-            news, self._news = self._news, ChangeSet()
+        while self._pending:
+            changes, self._pending = self._pending, ChangeSet()
             try:
-                await self._look_at(news)
+                await self._check_calls(changes)
             except (Busy, *BROKEN) as error:
                 logger.log(
                     logging.DEBUG if isinstance(error, Busy) else logging.WARNING,
                     "Permission checks of running calls postponed: %s", error,
                 )  # fmt: skip
-                self._news.add(news)
+                self._pending.add(changes)
                 await asyncio.sleep(BUSY_RETRY_SECONDS)
             except Exception:
                 logger.exception("Permission checks of running calls failed, and are retried")
-                self._news.add(news)
+                self._pending.add(changes)
                 await asyncio.sleep(ERROR_RETRY_SECONDS)
 
-    async def _look_at(self, news: ChangeSet) -> None:
-        """End what belongs to revoked tokens, then check the calls of concerned users."""
+    async def _check_calls(self, changes: ChangeSet) -> None:
+        """End the calls and connections of revoked tokens, then check the calls of other users."""
         await revocations().look()
         running = self._running.runs()
-        news = await resolved(news, (str(run.principal.user.pk) for run in running))
-        concerned = {run: one for run, one in running.items() if _is_concerned(run, news)}
+        changes = await resolved(changes, (str(run.principal.user.pk) for run in running))
+        concerned = {run: one for run, one in running.items() if _is_concerned(run, changes)}
         if not concerned:
             return
         # Reload the users: Django caches the permissions of a user on the instance.
         principals = {run: run.principal for run in concerned}
         fresh, _ = await threads.lookups.run(reconnecting, renewed, principals)
-        turns = asyncio.Semaphore(RECHECK_CONCURRENCY)
+        slots = asyncio.Semaphore(RECHECK_CONCURRENCY)
 
-        async def one(run: CallRun, active: ActiveCall) -> None:
-            async with turns:
-                await _check(run, active, fresh)
+        async def check(run: CallRun, active: ActiveCall) -> None:
+            async with slots:
+                await _end_if_not_permitted(run, active, fresh)
 
-        await asyncio.gather(*(one(*each) for each in concerned.items()))
+        await asyncio.gather(*(check(*each) for each in concerned.items()))
 
 
 rechecks = Service(PermissionRechecker)
 
 
-def _is_concerned(run: CallRun, news: ChangeSet) -> bool:
-    if news.everything or news.permits(user := str(run.principal.user.pk)):
+def _is_concerned(run: CallRun, changes: ChangeSet) -> bool:
+    user = str(run.principal.user.pk)
+    if changes.everything or changes.permits(user):
         return True
-    return "" in news.credentials or user in news.credentials
+    return "" in changes.credentials or user in changes.credentials
 
 
-async def _check(run: CallRun, active: ActiveCall, fresh: Mapping[CallRun, Principal]) -> None:
+async def _end_if_not_permitted(
+    run: CallRun, active: ActiveCall, fresh: Mapping[CallRun, Principal]
+) -> None:
     work, now = run.work, fresh.get(run)
     if now is None:
         active.refuse(InvalidParams(ENDED) if work is None else work.unknown)
-    elif work is not None and not await _admits(run, now):
+    elif work is not None and not await _is_permitted(run, now):
         logger.info("%s was ended: its caller lost the permission", run.subject)
         active.refuse(work.unknown)
 
 
-def _afresh(run: CallRun, principal: Principal) -> Request:
+def _new_request(run: CallRun, principal: Principal) -> Request:
     """Return a new request of a run, for a permission check.
 
     It has a stop flag of its own, because the check must not stop if the call is cancelled.
@@ -180,12 +184,12 @@ def _afresh(run: CallRun, principal: Principal) -> Request:
     return replace(run, principal=principal, say=NoNotifier(), stop=StopFlag()).request
 
 
-async def _admits(run: CallRun, principal: Principal) -> bool:
+async def _is_permitted(run: CallRun, principal: Principal) -> bool:
     """Whether a new call would have the permission. False if the project's code fails.
 
     A caller whose permission is unknown must not continue.
     """
-    work, request = run.work, _afresh(run, principal)
+    work, request = run.work, _new_request(run, principal)
     assert work is not None
 
     def job() -> bool:
@@ -193,7 +197,7 @@ async def _admits(run: CallRun, principal: Principal) -> bool:
             return work.thing._is_allowed(request)
 
     try:
-        return await threads.tools.run_for(TURN, job)
+        return await threads.tools.run_for(OWNER, job)
     except (Busy, *BROKEN):
         raise
     except Exception:

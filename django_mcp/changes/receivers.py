@@ -28,45 +28,45 @@ if TYPE_CHECKING:
 SignalReceivers = Iterable[tuple[str, str]]
 # No receiver is connected without a sender: with one Django fetches rows before it deletes them,
 # and selects the existing rows before it adds a many-to-many relation.
-ROW_RECEIVERS: SignalReceivers = [("post_delete", "changes.capture.saved")]
+ROW_RECEIVERS: SignalReceivers = [("post_delete", "changes.capture.row_changed")]
 # A row of a parent is a part of the registered model's row. When Django deletes it, the registered
 # model's row sends a signal of its own.
 ROW_AND_PARENT_RECEIVERS: SignalReceivers = [
-    ("post_save", "changes.capture.saved"),
-    ("m2m_changed", "changes.capture.related"),
+    ("post_save", "changes.capture.row_changed"),
+    ("m2m_changed", "changes.capture.relation_changed"),
 ]
 USER_PARENT_RECEIVERS: SignalReceivers = [
-    ("pre_save", "changes.permission_changes.noting"),
-    ("post_save", "changes.permission_changes.saved"),
+    ("pre_save", "changes.permission_changes.remember_flags"),
+    ("post_save", "changes.permission_changes.user_saved"),
 ]
 USER_RECEIVERS: SignalReceivers = [
     *USER_PARENT_RECEIVERS,
-    ("post_delete", "changes.permission_changes.deleted"),
+    ("post_delete", "changes.permission_changes.user_deleted"),
 ]
 SIGN_IN_RECEIVERS: SignalReceivers = [
     ("pre_save", "oauth.revocation.note_password"),
     ("post_save", "oauth.revocation.revoke"),
 ]
 GRANT_RECEIVERS: SignalReceivers = [
-    ("post_save", "changes.permission_changes.granted"),
-    ("post_delete", "changes.permission_changes.granting_ended"),
+    ("post_save", "changes.permission_changes.grant_saved"),
+    ("post_delete", "changes.permission_changes.grant_deleted"),
 ]
 # For the project's own through models of users, groups and permissions.
 THROUGH_MODEL_RECEIVERS: SignalReceivers = [
-    ("pre_save", "changes.permission_changes.joining"),
-    ("post_save", "changes.permission_changes.joined"),
-    ("post_delete", "changes.permission_changes.joined"),
+    ("pre_save", "changes.permission_changes.remember_member"),
+    ("post_save", "changes.permission_changes.membership_changed"),
+    ("post_delete", "changes.permission_changes.membership_changed"),
 ]
 RELATION_RECEIVERS: SignalReceivers = [
-    ("m2m_changed", "changes.permission_changes.related")
+    ("m2m_changed", "changes.permission_changes.relation_changed")
 ]  # changes of the same relations by ``.add()`` and the like
 TOKEN_RECEIVERS: SignalReceivers = [
     ("post_save", "changes.permission_changes.token_saved"),
     ("post_delete", "changes.permission_changes.token_deleted"),
 ]
 SWITCH_RECEIVERS: SignalReceivers = [
-    ("post_save", "changes.permission_changes.switched"),
-    ("post_delete", "changes.permission_changes.switched"),
+    ("post_save", "changes.permission_changes.switch_changed"),
+    ("post_delete", "changes.permission_changes.switch_changed"),
 ]
 
 

@@ -344,19 +344,18 @@ def _tag(id: Id) -> JSON:
 
 
 async def send_together(
-    those: Sequence[SubscriptionFilter], principal: Callable[[], Awaitable[Principal]] | None = None
+    filters: Sequence[SubscriptionFilter],
+    principal: Callable[[], Awaitable[Principal]] | None = None,
 ) -> None:
     """Send the stored changes of clients that share principal, server and host.
 
     Changes that arrive meanwhile are sent too.
     """
     try:
-        while changes := [
-            (one, take_pending) for one in those if (take_pending := one.take_pending())
-        ]:
-            await _send_pending(changes, principal or those[0].principal)
+        while changes := [(one, taken) for one in filters if (taken := one.take_pending())]:
+            await _send_pending(changes, principal or filters[0].principal)
     finally:
-        for one in those:
+        for one in filters:
             one.finish_sending()
 
 
@@ -445,7 +444,7 @@ class ListenerRegistry:
         self._wanted: Counter[str] = Counter()  # followed models, with the number of listeners
         self._tasks: set[asyncio.Task[None]] = set()
         # A change that concerns many principals must not take all threads of the pool from calls.
-        self._turns = asyncio.Semaphore(LOOKUP_CONCURRENCY)
+        self._slots = asyncio.Semaphore(LOOKUP_CONCURRENCY)
 
     @property
     def is_wanted(self) -> bool:
@@ -571,7 +570,7 @@ class ListenerRegistry:
         async def principal() -> Principal:
             return one.principal or await one.listening.principal()
 
-        async with self._turns:
+        async with self._slots:
             await send_together([listener.listening for listener in listeners], principal)
 
     async def _reloaded(

@@ -1,7 +1,8 @@
 """Stored calls: park them while a question is open, claim, cancel and take them over; their steps.
 
 Every change is a conditional UPDATE, so that of two competing processes one wins. A process that
-claims a call raises its ``fence`` (a fencing token), and earlier owners can write nothing more.
+claims a call raises its ``fence`` (a fencing token). Every write in the name of a call has the
+fence as a condition, so an earlier owner that was only suspended can write nothing more.
 
 ``CallManager`` is the interface through which the poller notifies the code that runs calls. Its
 methods are called in the event loop and must not block.
@@ -28,7 +29,7 @@ from . import databases
 from .databases import digest_of, erase, one_transaction, rows, unlocked
 from .event_log import CLEARED, enlarge, settled
 from .sessions import SessionEnded, lock
-from .streams import cancel_kept
+from .streams import cancel_lifetime
 
 ASK_ID = re.compile(r"[0-9a-f]{32}\Z")
 MAX_STORED_CANCELS = 100  # stored cancels of one session that found no call
@@ -51,7 +52,7 @@ def silently(session: Session, asks: Sequence[str]) -> Sequence[str]:
     return ()
 
 
-# Asking.
+# Questions.
 
 
 @one_transaction
@@ -73,6 +74,7 @@ def park(
     """
     mine = rows(Call).filter(pk=call_id, fence=fence, cancelled=False)
     parked = {"known": known, "high_water": high_water, "rounds": rounds}
+    # Without a process, no death of a process concerns it: a user may need days for the answer.
     if not mine.filter(state=RUNNING).update(state=PARKED, process="", **parked):
         return again and rows(Ask).filter(pk__in=[ask.pk for ask in asks]).exists()
     erase(rows(Ask).filter(call=call_id))
@@ -119,13 +121,18 @@ def answered(session: Session, ask_id: str, *, process: str) -> Call | None:
 def _answer(ask: Ask, answer: dict[str, Any] | None, process: str) -> Call | None:
     if not _lock_parked(ask.call_id):
         return None
+    # The condition makes each answer count once, also if the client sends it to two workers.
     if not rows(Ask).filter(pk=ask.pk, open=True).update(open=False, answer=answer):
         return None
     return _claim(ask.call_id, process)
 
 
 def _lock_parked(call_id: int) -> int:
-    """Lock a parked call, so that two last answers are stored one after the other."""
+    """Lock a parked call, so that two last answers are stored one after the other.
+
+    Otherwise each transaction could see the question of the other still open, and none would
+    continue the call.
+    """
     return rows(Call).filter(pk=call_id, state=PARKED, cancelled=False).update(state=PARKED)
 
 
@@ -154,7 +161,8 @@ def overdue(now: datetime, process: str, words: Words = silently) -> list[Overdu
 
 @one_transaction
 def _time_out(call_id: int, now: datetime, process: str, words: Words) -> Overdue | None:
-    if not (_seize(rows(Call).filter(pk=call_id)) and _lock_parked(call_id)):
+    # The poller must not wait for locks. A call that is locked is found again by the next poll.
+    if not (_lock_if_free(rows(Call).filter(pk=call_id)) and _lock_parked(call_id)):
         return None
     late = list(rows(Ask).filter(call=call_id, open=True, deadline__lte=now))
     for ask in late:
@@ -168,7 +176,7 @@ def _time_out(call_id: int, now: datetime, process: str, words: Words) -> Overdu
     return Overdue(stream.pk, asks, claimed)
 
 
-# Cancelling.
+# Cancels.
 
 
 def cancel(
@@ -182,7 +190,7 @@ def cancel(
 
     Its stream owes one response less, and ``words`` withdraw its open questions. Return None if
     there is no such call, it is done, or ``may`` is False for it. If there is none, store the
-    cancel for ``cancel_kept()``: another process may be storing the call at this moment.
+    cancel for ``cancel_lifetime()``: another process may be storing the call at this moment.
     """
     try:
         return _cancel(session, request_id, may, words)
@@ -194,20 +202,22 @@ def cancel(
 def _cancel(
     session: Session, request_id: str, may: Callable[[Call], bool], words: Words
 ) -> Call | None:
+    # A process that stores calls locks the session too. So this finds the call, or that process
+    # finds the cancel.
     lock(session.pk)
     theirs = rows(Call).filter(session=session.pk, request_digest=digest_of(request_id))
     call = theirs.exclude(state=DONE).order_by("pk").last()
-    if call is not None and may(call) and _stop(session, call, words):
+    if call is not None and may(call) and _end_cancelled(session, call, words):
         return call
     if not theirs.exclude(stream=None).exists():
-        _bury(session.pk, request_id)
+        _store_early_cancel(session.pk, request_id)
     return None
 
 
-def _stop(session: Session, call: Call, words: Words) -> bool:
+def _end_cancelled(session: Session, call: Call, words: Words) -> bool:
     """Cancel a call. Return False if its response was committed first."""
-    undone = rows(Call).filter(pk=call.pk).exclude(state=DONE)
-    if not undone.update(state=DONE, cancelled=True, **CLEARED):
+    unfinished = rows(Call).filter(pk=call.pk).exclude(state=DONE)
+    if not unfinished.update(state=DONE, cancelled=True, **CLEARED):
         return False
     asks = rows(Ask).filter(call=call.pk)
     if open := list(asks.filter(open=True).values_list("pk", flat=True)):
@@ -221,13 +231,13 @@ def _stop(session: Session, call: Call, words: Words) -> bool:
     return True
 
 
-def _bury(session_id: int, request_id: str) -> None:
+def _store_early_cancel(session_id: int, request_id: str) -> None:
     """Store a cancel that found no call, and delete old ones."""
-    kept = rows(Call).filter(session=session_id, stream=None)
+    stored = rows(Call).filter(session=session_id, stream=None)
     digest, now = digest_of(request_id), databases.now()
-    erase(kept.filter(Q(created__lt=now - cancel_kept()) | Q(request_digest=digest)))
-    if stale := list(kept.order_by("-pk").values_list("pk", flat=True)[MAX_STORED_CANCELS - 1 :]):
-        erase(rows(Call).filter(pk__in=stale))
+    erase(stored.filter(Q(created__lt=now - cancel_lifetime()) | Q(request_digest=digest)))
+    if over := list(stored.order_by("-pk").values_list("pk", flat=True)[MAX_STORED_CANCELS - 1 :]):
+        erase(rows(Call).filter(pk__in=over))
     rows(Call).create(
         session_id=session_id, request_id=request_id, request_digest=digest,
         state=DONE, cancelled=True, created=now,
@@ -246,7 +256,7 @@ def running(fences: Mapping[int, int]) -> set[int]:
     return {pk for pk, fence in found.values_list("pk", "fence") if fences[pk] == fence}
 
 
-# Taking over.
+# Takeovers.
 
 
 def claimed(process: str, known: Collection[int], former: Collection[str] = ()) -> list[Call]:
@@ -267,35 +277,32 @@ def orphans(process: str) -> list[Call]:
     does not count as one of its ``runs``.
     """
     left = rows(Call).filter(state=RUNNING).exclude(process__in=rows(Process).values("pk"))
-    # In random order: calls that stay locked must not fill every sweep.
-    found = [_take_over(call, process) for call in left.order_by("?")[:CALLS_PER_POLL]]
+    # In random order: calls that stay locked must not fill every poll.
+    found = [take_over(call, process) for call in left.order_by("?")[:CALLS_PER_POLL]]
     return [call for call in found if call is not None]
 
 
 @one_transaction
-def _take_over(call: Call, process: str) -> Call | None:
+def take_over(call: Call, process: str) -> Call | None:
+    """Take over one running call with a new fence and return it, or None if it has changed."""
     same = rows(Call).filter(pk=call.pk, fence=call.fence, state=RUNNING)
     died = int(call.process != "")
-    if not _seize(same):
+    if not _lock_if_free(same):
         return None
+    # The condition on the fence: of two processes that take over the same call one wins.
     if not same.update(fence=F("fence") + 1, runs=F("runs") + died, process=process):
         return None
     call.fence, call.runs, call.process = call.fence + 1, call.runs + died, process
     return call
 
 
-def _seize(call: QuerySet[Call]) -> bool:
+def _lock_if_free(call: QuerySet[Call]) -> bool:
     """Lock a call and its stream without waiting. Return False if one of them is locked.
 
     A process that is still appending for the call holds the stream's lock. Its events come first.
     """
     streams = rows(Stream).filter(pk__in=unlocked(call).values("stream"))
     return bool(unlocked(streams).update(pending_responses=F("pending_responses")))
-
-
-def take_over(call: Call, process: str) -> Call | None:
-    """Take over one running call with a new fence and return it, or None if it has changed."""
-    return _take_over(call, process)
 
 
 def is_mine(call_id: int, fence: int) -> bool:
@@ -368,7 +375,7 @@ class CallManager(Protocol):
 MAX_KEYS = 100  # steps of one call
 MAX_STEPS = 1_000_000  # steps of all calls
 CALLS_PER_DELETE = 500  # calls whose steps are deleted at once
-KEPT = re.compile(r"c([0-9]{1,18})\Z")  # the name of a call that has a row in ``Call``
+STORED_CALL_NAME = re.compile(r"c([0-9]{1,18})\Z")  # the name of a call that has a row in ``Call``
 
 
 def of(call: str) -> dict[str, Any]:
@@ -390,14 +397,14 @@ def begin(call: str, key: str) -> bool:
     steps = rows(Step).filter(call=call)
     known = steps.filter(digest=digest_of(key)).values_list("doing", flat=True).first()
     if known is None:
-        _refuse_too_many(steps.count())
-        return _entered(call, key)
+        _check_limits(steps.count())
+        return _insert_step(call, key)
     if known:
         raise ToolError("This is being done already, or was cut off: nobody knows how far it came.")
     return False
 
 
-def _refuse_too_many(count: int) -> None:
+def _check_limits(count: int) -> None:
     if count >= MAX_KEYS:
         raise ToolError(f"A call remembers at most {MAX_KEYS} steps.")
     # The range of the primary keys is cheap to read and is an upper bound of the number of rows.
@@ -409,7 +416,8 @@ def _refuse_too_many(count: int) -> None:
         raise ToolError("Too many calls are under way. Try again later.")
 
 
-def _entered(call: str, key: str) -> bool:
+def _insert_step(call: str, key: str) -> bool:
+    """Insert a step. Return False if another process has done it meanwhile."""
     try:
         with transaction.atomic(using=settings.DATABASE):
             rows(Step).create(call=call, digest=digest_of(key), key=key, at=databases.now())
@@ -445,15 +453,15 @@ def expire() -> int:
     count = 0
     for start in range(0, len(names), CALLS_PER_DELETE):
         some = names[start : start + CALLS_PER_DELETE]
-        count += erase(old.filter(call__in=set(some) - _living(some)))
+        count += erase(old.filter(call__in=set(some) - _unfinished(some)))
     return count
 
 
-def _living(names: Sequence[str]) -> set[str]:
+def _unfinished(names: Sequence[str]) -> set[str]:
     """Return the names of those calls that have a row and are not done.
 
-    A question may wait for days.
+    Their steps are old but needed: a question may wait for days.
     """
-    ids = [int(found[1]) for name in names if (found := KEPT.match(name))]
+    ids = [int(found[1]) for name in names if (found := STORED_CALL_NAME.match(name))]
     open_still = rows(Call).filter(pk__in=ids).exclude(state=DONE)
     return {f"c{pk}" for pk in open_still.values_list("pk", flat=True)}

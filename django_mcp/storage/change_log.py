@@ -1,9 +1,11 @@
 """Change log: record changes of rows, number them, and track which sessions were notified.
 
 Each database with registered models has a table of changes. A change is inserted without a number
-in the transaction that makes it, so that saving never waits. A reader numbers what is visible,
-under the lock of a counter row (``LAST``). A lower number was visible earlier, so a reader that
-keeps the last number as its cursor misses nothing. A batch shares one number and is read whole.
+in the transaction that makes it, so that saving never waits for another transaction. (Primary keys
+do not have the order of commits: a reader with a key as its cursor would miss a change with a lower
+key that is committed later.) A reader gives numbers to the changes that it can see, under the lock
+of a counter row (``LAST``). So a lower number was visible earlier, and a reader that keeps the last
+number as its cursor misses nothing. A batch shares one number and is read whole.
 
 Delivery (``BroadcastCursor`` rows): one process claims a page of changes and notifies sessions in
 the order of their ids, a few in each transaction. The cursor is written in the same transaction, so
@@ -63,14 +65,12 @@ CREDENTIALS = "credentials"  # the user whose streams and calls may have to end;
 # which changes were deleted.
 LAST, FLOOR = -1, -2
 CHANGES_PER_NUMBER = 500  # changes that get one number
-CHANGES_LIFETIME = timedelta(
-    hours=1
-)  # how long a process that was down can continue from its cursor
-MAX_CHANGES_PER_DATABASE = 1_000_000  # in one database
+CHANGES_LIFETIME = timedelta(hours=1)  # for which a process can continue from an old cursor
+MAX_CHANGES_PER_DATABASE = 1_000_000
 CHANGES_PER_STATEMENT = 500  # rows deleted or inserted at once
 MAX_BATCHES_PER_PRUNE = 1_000  # batches numbered before old changes are deleted
-MISSING_TABLE_RETRY_SECONDS = 60.0  # seconds until a database without the table is checked again
-UNREACHABLE_RETRY_SECONDS = 5.0  # seconds until a database that could not be reached is tried again
+MISSING_TABLE_RETRY_SECONDS = 60.0  # until a database without the table is checked again
+UNREACHABLE_RETRY_SECONDS = 5.0  # until a database that could not be reached is tried again
 _ready: dict[str, float] = {}  # by alias: until when ``_lacking`` is valid
 _away: dict[str, float] = {}  # by alias: until when a database is not tried after a failure
 _lacking: set[str] = set()  # aliases of databases without the table
@@ -106,19 +106,20 @@ class Page(NamedTuple):
 
 def aliases() -> set[str]:
     """Return the databases that hold changes: those of followed rows, and the session database."""
-    return {alias for alias in {settings.DATABASE, *homes()} if carries(alias)}
+    return {alias for alias in {settings.DATABASE, *model_databases()} if carries(alias)}
 
 
-def homes() -> set[str]:
+def model_databases() -> set[str]:
     """Return the databases to which registered models, users and groups are written."""
     return {router.db_for_write(model) for source in sources for model in source()}
 
 
 def carries(alias: str) -> bool:
+    """Whether the database routers allow the table of changes in this database."""
     return router.allow_migrate_model(alias, Change)
 
 
-def held() -> list[str]:
+def ready_databases() -> list[str]:
     """Return the aliases of databases that have the table. Log an error for each that lacks it."""
     return sorted(alias for alias in aliases() if _reached(alias, is_ready))
 
@@ -128,7 +129,7 @@ def each(work: Callable[[str], T]) -> dict[str, T | None]:
 
     The result is None for a database that cannot be reached or is locked. The others still work.
     """
-    found = {alias: _reached(alias, partial(_done, work)) for alias in sorted(aliases())}
+    found = {alias: _reached(alias, partial(_if_ready, work)) for alias in sorted(aliases())}
     return {alias: one for alias, one in found.items() if alias not in _lacking}
 
 
@@ -137,7 +138,7 @@ def tips() -> dict[str, ChangeLogState]:
     return {alias: tip for alias, tip in each(numbered).items() if tip is not None}
 
 
-def _done(work: Callable[[str], T], alias: str) -> T | None:
+def _if_ready(work: Callable[[str], T], alias: str) -> T | None:
     if not is_ready(alias):
         return None
     found = work(alias)
@@ -146,16 +147,17 @@ def _done(work: Callable[[str], T], alias: str) -> T | None:
 
 
 def _reached(alias: str, work: Callable[[str], T]) -> T | None:
+    """Return ``work(alias)``, or None if the database is away or locked."""
     if _away.get(alias, 0.0) > time.monotonic():
         return None
     try:
         return reconnecting(work, alias)
     except BROKEN as error:
-        _miss(alias, error)
+        _note_failure(alias, error)
         return None
 
 
-def _miss(alias: str, error: Exception) -> None:
+def _note_failure(alias: str, error: Exception) -> None:
     """Skip a database for a while after an error: its timeouts would delay all others."""
     if codes(error) & LOCKS:
         logger.debug("Change log of %r not read: a transaction of the project holds a lock", alias)
@@ -198,11 +200,9 @@ def _rows(alias: str) -> models.QuerySet[Change]:
 
 
 def record(alias: str, *found: tuple[str, Any]) -> None:
-    """Insert changes, each a kind and a subject, on the connection of the caller.
-
-    ``_insert`` sends the statement only. ``bulk_create`` would open a transaction in
-    the code of the project.
-    """
+    """Insert changes, each a kind and a subject, on the connection of the caller."""
+    # ``bulk_create`` would open a transaction in the code of the project. ``_insert`` sends the
+    # statement only.
     made: list[Any] = [Change(kind=kind, subject=subject) for kind, subject in found]
     fields = [field for field in Change._meta.concrete_fields if not field.primary_key]
     for start in range(0, len(made), CHANGES_PER_STATEMENT):
@@ -232,7 +232,10 @@ def numbered(alias: str) -> ChangeLogState:
 
 
 def _number(alias: str, ids: Sequence[int]) -> None:
-    """Give one number to all of these changes. Do nothing if another process is numbering."""
+    """Give one number to all of these changes. Do nothing if another process is numbering.
+
+    The lock of the counter row is held until the commit. So numbers become visible in order.
+    """
     if not _rows(alias).filter(pk=LAST).exists():
         marks = [Change(pk=pk, seq=0, kind="mark", subject="") for pk in (FLOOR, LAST)]
         _rows(alias).bulk_create(marks, ignore_conflicts=True)
@@ -264,7 +267,7 @@ def after(alias: str, seq: int, last: int) -> Page:
 
 def prune_changes(alias: str, now: datetime) -> int:
     """Delete old changes, and the oldest beyond the limit. Return how many were deleted."""
-    # Changes without a number are not deleted, so number them first.
+    # Without clients nobody numbers changes, and changes without a number are not deleted.
     for _ in range(MAX_BATCHES_PER_PRUNE):
         if not numbered(alias).waiting:
             break
@@ -280,10 +283,14 @@ def prune_changes(alias: str, now: datetime) -> int:
 
 
 def _delete_changes(alias: str, ids: Sequence[int], until: int) -> int:
+    # The floor rises in the same transaction. A reader whose cursor is below it knows that its page
+    # is not whole, and notifies its clients as if everything had changed.
     with transaction.atomic(using=alias):
         _rows(alias).filter(pk=FLOOR, seq__lt=until).update(seq=until)
         return int(_rows(alias).filter(pk__in=ids)._raw_delete(alias) or 0)
 
+
+# Visibility.
 
 MAX_URIS_PER_PRINCIPAL = 1_000
 DIGEST_LENGTH = 12  # hex digits of a stored digest: collisions among 1,000 are unlikely
@@ -310,27 +317,27 @@ def snapshots(names: Collection[str]) -> dict[str, Sequence[str]]:
 
 
 def compare_visible(
-    before: Collection[str], uris: Iterable[str], seen: Collection[str]
+    before: Collection[str], uris: Iterable[str], visible: Collection[str]
 ) -> tuple[bool, list[str]]:
-    """Return whether one of ``uris`` is ``seen`` now or was ``before``, and the digests to store.
+    """Return whether one of ``uris`` is visible now or was before, and the digests to store.
 
-    ``before`` has digests, ``uris`` and ``seen`` have URIs.
+    ``before`` has digests, ``uris`` and ``visible`` have URIs.
     """
-    theirs, known, found = dict.fromkeys(before), set(before), False
+    digests, known, found = dict.fromkeys(before), set(before), False
     for uri in uris:
         digest = digest_of(uri)[:DIGEST_LENGTH]
-        found |= uri in seen or digest in known
-        if uri in seen:
-            theirs[digest] = None
+        found |= uri in visible or digest in known
+        if uri in visible:
+            digests[digest] = None
         else:
-            theirs.pop(digest, None)
-    return found, list(theirs)[-MAX_URIS_PER_PRINCIPAL:]
+            digests.pop(digest, None)
+    return found, list(digests)[-MAX_URIS_PER_PRINCIPAL:]
 
 
 def store_snapshots(found: Mapping[str, VisibleUris]) -> None:
     """Store digests by name, within the caller's transaction. Delete rows that have none left."""
-    if gone := [name for name, one in found.items() if not one.uris]:
-        erase(rows(VisibilitySnapshot).filter(pk__in=gone))
+    if empty := [name for name, one in found.items() if not one.uris]:
+        erase(rows(VisibilitySnapshot).filter(pk__in=empty))
     made = [
         VisibilitySnapshot(name=name, owner=o, uris=uris)
         for name, (o, uris) in found.items()
@@ -349,12 +356,18 @@ def _unique_snapshot_fields() -> list[str] | None:
 
 def prune_snapshots() -> int:
     """Delete what principals without a session could see. Return the number of rows."""
-    theirs = Exists(rows(Session).filter(owner=OuterRef("owner")))
-    gone = list(rows(VisibilitySnapshot).exclude(theirs).values_list("pk", flat=True))
+    has_session = Exists(rows(Session).filter(owner=OuterRef("owner")))
+    names = list(rows(VisibilitySnapshot).exclude(has_session).values_list("pk", flat=True))
+    pages = range(0, len(names), SNAPSHOTS_PER_STATEMENT)
     return sum(
-        erase(rows(VisibilitySnapshot).filter(pk__in=gone[start : start + SNAPSHOTS_PER_STATEMENT]))
-        for start in range(0, len(gone), SNAPSHOTS_PER_STATEMENT)
+        erase(
+            rows(VisibilitySnapshot).filter(pk__in=names[start : start + SNAPSHOTS_PER_STATEMENT])
+        )
+        for start in pages
     )
+
+
+# Delivery to sessions.
 
 
 START = -1  # a cursor below every floor, so that a page after it is never whole
@@ -379,9 +392,7 @@ class ClaimedChanges(NamedTuple):
 
 
 Messages = Mapping[int, Sequence[tuple[str, str]]]  # messages with their marks, by session id
-Visibility = Sequence[
-    tuple[int, bool, str]
-]  # ids of subscriptions, whether visible, and of which row
+Visibility = Sequence[tuple[int, bool, str]]  # id of the subscription, whether visible, its row
 NO_SNAPSHOTS: Mapping[str, VisibleUris] = {}
 
 
@@ -453,15 +464,18 @@ def reset_cursor(found: BroadcastCursor) -> None:
 @one_transaction
 def deliver(
     claimed: ClaimedChanges, messages: Messages, visibility: Visibility = (),
-    seen: Mapping[str, VisibleUris] = NO_SNAPSHOTS, *, over: bool = False, again: bool = False,
+    snapshots: Mapping[str, VisibleUris] = NO_SNAPSHOTS, *, over: bool = False,
+    again: bool = False,
 ) -> list[int]:  # fmt: skip
     """Notify sessions and move the cursor in one transaction. Return the streams to wake.
 
-    ``over`` means that they are the last of the page. Only then ``seen`` is stored, because a
+    ``over`` means that they are the last of the page. Only then ``snapshots`` are stored, because a
     process that continues the page needs the visibility from before it. Use ``again=True`` to
     repeat it after an unknown commit. Raise ``ClaimLost`` if another process has the claim.
     """
     last = max(messages, default=claimed.notified)
+    # The first statement locks the cursor and checks the fencing token, so a process that lost the
+    # claim writes nothing.
     mine = rows(BroadcastCursor).filter(pk=claimed.name, claim=claimed.claim, seq__lt=claimed.until)
     done = {"seq": claimed.until, "notified": 0} if over else {"notified": last}
     if not (mine if over else mine.filter(notified__lt=last)).update(**done):
@@ -470,8 +484,8 @@ def deliver(
         raise ClaimLost(ClaimLost.__doc__)
     if visibility:
         sessions.store_visibility(visibility)
-    if over and seen:
-        store_snapshots(seen)
+    if over and snapshots:
+        store_snapshots(snapshots)
     return streams.announce_here(messages) if messages else []
 
 
@@ -483,24 +497,24 @@ def _is_done(claimed: ClaimedChanges, last: int, *, over: bool) -> bool:
     return bool(mine.filter(notified__gte=last).exists())
 
 
-INTERESTS_CACHE_SECONDS = 1.0  # seconds for which a process that saves caches the interests
-CACHE_MARGIN_SECONDS = 0.2  # seconds added for the time from reading the cache to the change
-INTERESTS_TIMEOUT_SECONDS = 1.0  # seconds that a save waits for the interests
-INTERESTS_RETRY_SECONDS = 5.0  # seconds without another attempt after they could not be read
-INTERESTS_RENEWAL_SECONDS = 600.0  # seconds after which a process renews its interests
+# Interests.
+
+INTERESTS_CACHE_SECONDS = 1.0  # for which a process that saves caches the interests
+CACHE_MARGIN_SECONDS = 0.2  # added for the time from reading the cache to the change
+INTERESTS_TIMEOUT_SECONDS = 1.0  # for which a save waits for the interests
+INTERESTS_RETRY_SECONDS = 5.0  # without another attempt after they could not be read
+INTERESTS_RENEWAL_SECONDS = 600.0  # after which a process renews its interests
 UNCOMMITTED = timedelta(days=1)  # how far ``since`` is in the future until the insert is committed
 INTEREST_LIFETIME = timedelta(hours=1)  # age after which the holder of an interest counts as dead
 SESSIONS, LISTS = "", "lists"  # the holder for subscriptions of sessions, and for their lists
 ANYTHING = "?"  # in place of a model: changes that the project's code announces
 
 
-# Interests.
-
-
 def declare(holder: str, models: Collection[str]) -> float:
     """Store an interest in models. Return the seconds until no change can be missed any more.
 
-    Raise ``OperationalError`` if there is no session database yet.
+    Until then, a process that saves may use a cache from before the interest. Raise
+    ``OperationalError`` if there is no session database yet.
     """
     if not is_there(settings.DATABASE):
         raise OperationalError(f"The database {settings.DATABASE!r} is not there yet")
@@ -514,15 +528,13 @@ def declare(holder: str, models: Collection[str]) -> float:
         made, update_conflicts=True, update_fields=["at"],
         unique_fields=_unique_interest_fields(),
     )  # fmt: skip
-    now, said = databases.now(), rows(Interest).filter(model__in=models)
-    said.filter(holder=holder, since__gt=now).update(since=now)
-    known = said.values_list("model").annotate(Min("since"))
-    age = min((now - since for _, since in known), default=timedelta())
-    return (
-        INTERESTS_CACHE_SECONDS
-        + CACHE_MARGIN_SECONDS
-        - min(INTERESTS_CACHE_SECONDS + CACHE_MARGIN_SECONDS, max(0.0, age.total_seconds()))
-    )
+    now, stored = databases.now(), rows(Interest).filter(model__in=models)
+    stored.filter(holder=holder, since__gt=now).update(since=now)
+    # If another holder has had the interest for long, all processes record the changes already.
+    known = stored.values_list("model").annotate(Min("since"))
+    age = min((now - since for _, since in known), default=timedelta()).total_seconds()
+    wait = INTERESTS_CACHE_SECONDS + CACHE_MARGIN_SECONDS
+    return wait - min(wait, max(0.0, age))
 
 
 def _unique_interest_fields() -> list[str] | None:
@@ -544,9 +556,6 @@ def prune_interests() -> int:
     return gone + erase(
         rows(Interest).filter(pk__in=unwanted, at__lt=databases.now() - INTEREST_LIFETIME)
     )
-
-
-# Processes that save.
 
 
 class Watched:
@@ -583,7 +592,7 @@ class Watched:
         if not found and not (self._is_known and self.is_possible):
             self.is_possible = is_possible()
         if found:
-            self._ready = frozenset(held())
+            self._ready = frozenset(ready_databases())
         return found
 
     def is_ready(self, alias: str) -> bool:

@@ -37,8 +37,8 @@ from ..conf import settings
 from ..runtime import threads
 from ..runtime.runtime import environment
 
-CLOCK_READ_INTERVAL_SECONDS = 60.0  # seconds between two readings of the database's clock
-STATEMENTS = {
+CLOCK_READ_INTERVAL_SECONDS = 60.0  # between two readings of the database's clock
+CLOCK_STATEMENTS = {
     "postgresql": "SELECT EXTRACT(EPOCH FROM clock_timestamp())",
     "mysql": "SELECT UNIX_TIMESTAMP(NOW(6))",  # in whatever time zone
 }
@@ -57,7 +57,7 @@ class DatabaseClock:
     def now(self) -> datetime:
         """Return the time of the session database. Call it in a thread that may run queries."""
         connection = connections[settings.DATABASE]
-        if connection.vendor not in STATEMENTS or not environment().shares_database:
+        if connection.vendor not in CLOCK_STATEMENTS or not environment().shares_database:
             return timezone.now()
         if time.monotonic() >= self._read_again_at:
             self._read(connection)
@@ -66,7 +66,7 @@ class DatabaseClock:
 
     def _read(self, connection: Any) -> None:
         with connection.cursor() as cursor:
-            cursor.execute(STATEMENTS[connection.vendor])
+            cursor.execute(CLOCK_STATEMENTS[connection.vendor])
             (epoch,) = cursor.fetchone()
         self._offset = float(epoch) - time.monotonic()
         self._read_again_at = time.monotonic() + CLOCK_READ_INTERVAL_SECONDS
@@ -76,83 +76,78 @@ clock = DatabaseClock()
 now = clock.now
 
 
-LOCK_TIMEOUT_SECONDS, IDLE_TIMEOUT_SECONDS = (
-    1,
-    10,
-)  # timeouts in seconds: for a lock, and for the next statement of a transaction
+LOCK_TIMEOUT_SECONDS = 1
+IDLE_TIMEOUT_SECONDS = 10  # for the next statement of a transaction
 # Error codes of a lock timeout in PostgreSQL, MariaDB and SQLite.
 LOCKS = frozenset(("55P03", 1205, "SQLITE_BUSY", "SQLITE_LOCKED"))
-POSTGRESQL = (
+POSTGRESQL_TIMEOUTS = (
     "SELECT set_config('lock_timeout', '{locked}s', {here}),"
     " set_config('idle_in_transaction_session_timeout', '{idle}s', {here})"
 )
-MARIADB = "SET SESSION innodb_lock_wait_timeout = {locked}, idle_transaction_timeout = {idle}"
+MARIADB_TIMEOUTS = (
+    "SET SESSION innodb_lock_wait_timeout = {locked}, idle_transaction_timeout = {idle}"
+)
 # SQLite's busy handler polls for the lock only ten times a second after a while, so a connection
 # may wait for seconds while others write. If only the beginning of a transaction can wait, this
 # module polls instead. There is no queue: a connection polls more often the longer it has waited,
 # so that no heartbeat comes too late.
-FIRST_PAUSE_SECONDS, MIN_PAUSE_SECONDS = (
-    0.01,
-    0.001,
-)  # pause in seconds: at first, and at least, both randomized
-PAUSE_DECREASE = 10  # the pause is OFTEN / (1 + SOONER * seconds waited)
-WAITS = "PRAGMA busy_timeout = {ms:.0f}"
+FIRST_PAUSE_SECONDS, MIN_PAUSE_SECONDS = 0.01, 0.001  # both randomized
+PAUSE_DECREASE = 10  # the pause is FIRST_PAUSE_SECONDS / (1 + PAUSE_DECREASE * seconds waited)
 BUSY = frozenset(("SQLITE_BUSY", "SQLITE_BUSY_RECOVERY"))
 # With this journal mode and these transaction modes, only the BEGIN of a transaction waits.
-ALONE, AT_FIRST = "wal", ("IMMEDIATE", "EXCLUSIVE")
+WAL, LOCKING_MODES = "wal", ("IMMEDIATE", "EXCLUSIVE")
 
 
 @receiver(connection_created)
-def _limit(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+def _set_timeouts(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     """Set the timeouts of a new connection, once, if it is one of this app."""
-    is_the_log = connection.alias == settings.DATABASE
-    if is_the_log and connection.vendor == "sqlite" and _waits_at_first(connection):
-        _wait_itself(connection, 0)
-        _ask_often(connection)
-    if not ((is_the_log and threads.is_session_thread()) or threads.is_change_thread()):
+    is_session_database = connection.alias == settings.DATABASE
+    if is_session_database and connection.vendor == "sqlite" and _only_begin_waits(connection):
+        _set_busy_timeout(connection, 0)
+        # The wrapper stays when the connection reconnects. It is inserted first, because Django's
+        # ``execute_wrapper`` removes the last one.
+        if _retry_while_locked not in connection.execute_wrappers:
+            connection.execute_wrappers.insert(0, _retry_while_locked)
+    is_ours = is_session_database and threads.is_session_thread()
+    if not (is_ours or threads.is_change_thread()):
         return
-    if connection.vendor == "postgresql" and not _is_shared(connection):
-        _execute(connection, POSTGRESQL, here="false")
+    if connection.vendor == "postgresql" and not _is_pooled(connection):
+        _execute(connection, POSTGRESQL_TIMEOUTS, here="false")
     elif getattr(connection, "mysql_is_mariadb", False):
-        _execute(connection, MARIADB)
+        _execute(connection, MARIADB_TIMEOUTS)
 
 
-def _waits_at_first(connection: Any) -> bool:
+def _only_begin_waits(connection: Any) -> bool:
     """Whether it is a SQLite file of this app alone, where only BEGIN waits for locks."""
-    if connection.alias == DEFAULT_DB_ALIAS or connection.transaction_mode not in AT_FIRST:
+    if connection.alias == DEFAULT_DB_ALIAS or connection.transaction_mode not in LOCKING_MODES:
         return False
     with connection.cursor() as cursor:
-        return bool(cursor.execute("PRAGMA journal_mode").fetchone()[0] == ALONE)
+        return bool(cursor.execute("PRAGMA journal_mode").fetchone()[0] == WAL)
 
 
-def _ask_often(connection: BaseDatabaseWrapper) -> None:
-    """Install the wrapper that polls for the lock. It stays when the connection reconnects.
-
-    It is inserted first, because Django's ``execute_wrapper`` removes the last one.
-    """
-    if _in_turn not in connection.execute_wrappers:
-        connection.execute_wrappers.insert(0, _in_turn)
+def _set_busy_timeout(connection: Any, seconds: float) -> None:
+    connection.connection.execute(f"PRAGMA busy_timeout = {1000 * seconds:.0f}")
 
 
-def _wait_itself(connection: Any, seconds: float) -> None:
-    """Set SQLite's own busy timeout."""
-    connection.connection.execute(WAITS.format(ms=1000 * seconds))
-
-
-def _in_turn(
+def _retry_while_locked(
     execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
 ) -> Any:
     """Execute a statement, and retry it while the database is locked, up to OPTIONS["timeout"]."""
-    patience = context["connection"].settings_dict["OPTIONS"].get("timeout", 5.0)
+    timeout = context["connection"].settings_dict["OPTIONS"].get("timeout", 5.0)
     if many:
-        return _of_many(patience, execute, sql, params, many, context)
+        # A retry could insert some rows of ``executemany`` twice. So SQLite waits by itself here.
+        _set_busy_timeout(context["connection"], timeout)
+        try:
+            return execute(sql, params, many, context)
+        finally:
+            _set_busy_timeout(context["connection"], 0)
     began = time.monotonic()
     while True:
         try:
             return execute(sql, params, many, context)
         except OperationalError as error:
             waited = time.monotonic() - began
-            if BUSY.isdisjoint(codes(error)) or waited >= patience:
+            if BUSY.isdisjoint(codes(error)) or waited >= timeout:
                 raise
         time.sleep(random.uniform(0.5, 1.5) * _pause(waited))
 
@@ -161,32 +156,25 @@ def _pause(waited: float) -> float:
     return max(FIRST_PAUSE_SECONDS / (1 + PAUSE_DECREASE * waited), MIN_PAUSE_SECONDS)
 
 
-def _of_many(patience: float, execute: Callable[..., Any], *statement: Any) -> Any:
-    """Execute ``executemany`` with SQLite's own timeout: a retry could repeat a part of it."""
-    connection = statement[-1]["connection"]
-    _wait_itself(connection, patience)
-    try:
-        return execute(*statement)
-    finally:
-        _wait_itself(connection, 0)
+def _set_local_timeouts(connection: BaseDatabaseWrapper) -> None:
+    """Set the timeouts for this transaction only, if the connection comes from a shared pool.
+
+    Timeouts of the whole connection would stay set when the project's code gets it.
+    """
+    if connection.vendor == "postgresql" and _is_pooled(connection):
+        _execute(connection, POSTGRESQL_TIMEOUTS, here="true")
 
 
-def limit_here(connection: BaseDatabaseWrapper) -> None:
-    """Set the timeouts for this transaction only, if the connection comes from a shared pool."""
-    if connection.vendor == "postgresql" and _is_shared(connection):
-        _execute(connection, POSTGRESQL, here="true")
-
-
-def _is_shared(connection: BaseDatabaseWrapper) -> bool:
+def _is_pooled(connection: BaseDatabaseWrapper) -> bool:
     """Whether a pool also gives the connection to the project's code: psycopg's, or PgBouncer."""
     given = connection.settings_dict
     return bool(given["OPTIONS"].get("pool") or given.get("DISABLE_SERVER_SIDE_CURSORS"))
 
 
-def _execute(connection: BaseDatabaseWrapper, statement: str, **words: str) -> None:
+def _execute(connection: BaseDatabaseWrapper, statement: str, **values: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            statement.format(locked=LOCK_TIMEOUT_SECONDS, idle=IDLE_TIMEOUT_SECONDS, **words)
+            statement.format(locked=LOCK_TIMEOUT_SECONDS, idle=IDLE_TIMEOUT_SECONDS, **values)
         )
 
 
@@ -213,9 +201,8 @@ T = TypeVar("T")
 M = TypeVar("M", bound=models.Model)
 
 MAX_ATTEMPTS = 5
-RETRY_SECONDS = (
-    0.05  # seconds before a retry, randomized, so that the waiting transaction goes first
-)
+# Before a retry. Randomized, so that of two colliding transactions one goes first.
+RETRY_SECONDS = 0.05
 # Error codes of a missing table and column, in PostgreSQL and MariaDB. SQLite has no codes.
 MISSING = frozenset(("42P01", "42703", 1146, 1054))
 # Error codes of a serialization failure and a deadlock, in PostgreSQL and MariaDB.
@@ -240,10 +227,9 @@ def is_there(alias: str) -> bool:
 def is_unmigrated(error: BaseException) -> bool:
     """Whether an error says that a table or column is missing, so that ``migrate`` must run."""
     is_sqlite = codes(error) & {"SQLITE_ERROR"}
-    words = str(error).startswith(("no such table", "no such column")) or "has no column" in str(
-        error
-    )
-    return bool(codes(error) & MISSING) or bool(is_sqlite and words)
+    text = str(error)
+    is_missing = text.startswith(("no such table", "no such column")) or "has no column" in text
+    return bool(codes(error) & MISSING) or bool(is_sqlite and is_missing)
 
 
 def row_with(model: type[M], column: str, value: str) -> M | None:
@@ -252,12 +238,12 @@ def row_with(model: type[M], column: str, value: str) -> M | None:
     Every request needs such look-ups, and compiling the query takes longer than executing it.
     """
     vendor = transaction.get_connection(settings.DATABASE).vendor
-    statement = _looking_up(model, column, settings.DATABASE, vendor)
+    statement = _lookup_sql(model, column, settings.DATABASE, vendor)
     return next(iter(rows(model).raw(statement, [value])), None)
 
 
 @lru_cache(maxsize=32)
-def _looking_up(model: type[M], column: str, alias: str, vendor: str) -> str:
+def _lookup_sql(model: type[M], column: str, alias: str, vendor: str) -> str:
     found = model._default_manager.using(alias).filter(**{column: "a value"})
     return str(found.query.get_compiler(alias).as_sql()[0])
 
@@ -271,37 +257,31 @@ def one_transaction(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        if transaction.get_connection(settings.DATABASE).in_atomic_block:
-            return _atomically(function, *args, **kwargs)
-        for _ in range(MAX_ATTEMPTS - 1):
+        connection = transaction.get_connection(settings.DATABASE)
+        # After a collision the database has rolled back the whole transaction of the caller, so
+        # a retry of this part alone would lose the other part.
+        is_nested = connection.in_atomic_block
+        attempts = 1 if is_nested else MAX_ATTEMPTS
+        while True:
+            attempts -= 1
             try:
-                return _alone(function, *args, **kwargs)
+                with transaction.atomic(using=settings.DATABASE):
+                    if not is_nested:
+                        _set_local_timeouts(connection)
+                    return function(*args, **kwargs)
             except OperationalError as error:
-                if not _collided(error):
+                if not attempts or COLLISIONS.isdisjoint(codes(error)):
                     raise
-                time.sleep(random.uniform(0.5, 1.5) * RETRY_SECONDS)
-        return _alone(function, *args, **kwargs)
+            time.sleep(random.uniform(0.5, 1.5) * RETRY_SECONDS)
 
     return run
 
 
-def _atomically(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    with transaction.atomic(using=settings.DATABASE):
-        return function(*args, **kwargs)
-
-
-def _alone(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    with transaction.atomic(using=settings.DATABASE):
-        limit_here(transaction.get_connection(settings.DATABASE))
-        return function(*args, **kwargs)
-
-
-def _collided(error: OperationalError) -> bool:
-    return not COLLISIONS.isdisjoint(codes(error))
-
-
 def erase(found: models.QuerySet[Any]) -> int:
-    """Delete rows without fetching them and without signals. Return how many."""
+    """Delete rows without fetching them and without signals. Return how many.
+
+    Rows that refer to them must be deleted before.
+    """
     return int(found._raw_delete(settings.DATABASE) or 0)
 
 

@@ -1,7 +1,8 @@
 """The event log: append events to streams, finish calls with their response, read after a cursor.
 
 An append locks the row of the stream by an UPDATE of its last sequence number, and reads the number
-after that. So sequence numbers have no gaps, and events become visible in order.
+after that. The lock is held until the commit. So sequence numbers have no gaps, and events become
+visible in order: a reader that has seen number 7 cannot miss a number 6 that is committed later.
 
 An append in the name of a call writes nothing if the call was cancelled or taken over by another
 process (its fence, a fencing token, has changed). An append beyond the limits of a stream is
@@ -139,7 +140,7 @@ def _execute(entries: list[NewEvent], nonce: str) -> None:
 
 
 FULL: Final = 0  # the outcome of an append that found no room
-EVENTS_PER_PAGE, EVENTS_PER_SMALL_PAGE = 200, 20  # events
+EVENTS_PER_PAGE, EVENTS_PER_SMALL_PAGE = 200, 20
 # Bytes of a page, which a slow reader keeps in memory, and of an event that is read at once.
 BYTES_PER_PAGE, SMALL_EVENT_BYTES = 262_144, 2_048
 # Columns of a call that are emptied when it is done.
@@ -154,7 +155,7 @@ class EventAddress(NamedTuple):
     fence: int = 0
 
 
-Said = Mapping[EventAddress, Sequence[str]]
+Messages = Mapping[EventAddress, Sequence[str]]
 # The new last number of the stream; None if it is closed or its call may not append; or ``FULL``.
 Outcomes = dict[EventAddress, int | None]
 
@@ -181,14 +182,15 @@ def append(
     return append_many({address: messages})[address]
 
 
-def append_many(said: Said, nonce: str = "", *, again: bool = False) -> Outcomes:
+def append_many(messages: Messages, nonce: str = "", *, again: bool = False) -> Outcomes:
     """Append to many streams in one transaction.
 
     ``nonce`` identifies this attempt. If it is unknown whether it was committed, repeat it with
     ``again=True`` and the same nonce: nothing is written twice.
     """
-    outcomes: Outcomes = {to: FULL for to in said if not _are_events(said[to])}
-    while left := {address: said[address] for address in said if address not in outcomes}:
+    outcomes: Outcomes = {to: FULL for to in messages if _has_too_large(messages[to])}
+    # The transaction of fenced appends is rolled back. It is repeated with the appends of others.
+    while left := {to: messages[to] for to in messages if to not in outcomes}:
         try:
             return outcomes | _append_all(left, nonce, again=again)
         except _Fenced as fenced:
@@ -196,38 +198,40 @@ def append_many(said: Said, nonce: str = "", *, again: bool = False) -> Outcomes
     return outcomes
 
 
-def _are_events(messages: Sequence[str]) -> bool:
-    return all(size_of(message) <= settings.RESULT_SIZE for message in messages)
+def _has_too_large(messages: Sequence[str]) -> bool:
+    return any(size_of(message) > settings.RESULT_SIZE for message in messages)
 
 
-def _written(said: Said, nonce: str) -> Outcomes:
+def _ends_of_first_attempt(messages: Messages, nonce: str) -> Outcomes:
     """Return what the earlier attempt with that nonce has written: all of it, or nothing."""
-    streams = {address.stream for address in said}
+    streams = {address.stream for address in messages}
     for stream in sorted(streams):
         # Lock the stream: the earlier attempt may not have been committed yet.
         rows(Stream).filter(pk=stream).update(last=F("last"))
     found = rows(Event).filter(stream__in=streams, nonce=nonce).order_by()
     ends = dict(found.values_list("stream_id").annotate(Max("seq")))
-    return {address: ends[address.stream] for address in said if address.stream in ends}
+    return {address: ends[address.stream] for address in messages if address.stream in ends}
 
 
 @one_transaction
-def _append_all(said: Said, nonce: str, *, again: bool) -> Outcomes:
-    done = _written(said, nonce) if again else {}
-    left = {address: said[address] for address in said if address not in done}
+def _append_all(messages: Messages, nonce: str, *, again: bool) -> Outcomes:
+    done = _ends_of_first_attempt(messages, nonce) if again else {}
+    left = {address: messages[address] for address in messages if address not in done}
     return done | (append_here(left, nonce) if left else {})
 
 
-def append_here(said: Said, nonce: str = "") -> Outcomes:
+def append_here(messages: Messages, nonce: str = "") -> Outcomes:
     """Append within the caller's transaction."""
     # Streams are locked in the order of their ids, so that two appends do not deadlock.
-    in_order = sorted(said, key=lambda address: address.stream)
-    grown = [address for address in in_order if _grow(address.stream, said[address])]
-    ends, closed, owned = _ends(said)
+    in_order = sorted(messages, key=lambda address: address.stream)
+    grown = [address for address in in_order if _grow(address.stream, messages[address])]
+    # The fence is read under the lock of the stream. A process that takes a call over locks the
+    # stream too (``calls._lock_if_free``), so the fence cannot change before this commits.
+    ends, closed, owned = _ends(messages)
     if fenced := [a for a in grown if a.call is not None and a not in owned]:
         raise _Fenced(fenced)
-    insert(_numbered({address: said[address] for address in grown}, ends), nonce)
-    refused = {a: None if a.stream in closed or a.stream not in ends else FULL for a in said}
+    insert(_numbered({address: messages[address] for address in grown}, ends), nonce)
+    refused = {a: None if a.stream in closed or a.stream not in ends else FULL for a in messages}
     return refused | {address: ends[address.stream] for address in grown}
 
 
@@ -248,10 +252,15 @@ def most_bytes() -> int:
     return 10 * int(settings.RESULT_SIZE)
 
 
-def _ends(said: Iterable[EventAddress]) -> tuple[dict[int, int], set[int], set[EventAddress]]:
-    """Return the ends of streams, which of them are closed, and which calls may append."""
-    calls = {address.call for address in said if address.call is not None}
-    streams = {address.stream for address in said if address.call is None}
+def _ends(
+    addresses: Iterable[EventAddress],
+) -> tuple[dict[int, int], set[int], set[EventAddress]]:
+    """Return the last numbers of streams, which are closed, and which calls may append.
+
+    A call may append if it runs with the same fence and is not cancelled.
+    """
+    calls = {address.call for address in addresses if address.call is not None}
+    streams = {address.stream for address in addresses if address.call is None}
     ends: dict[int, int] = {}
     closed: set[int] = set()
     owned: set[EventAddress] = set()
@@ -271,24 +280,24 @@ def _ends(said: Iterable[EventAddress]) -> tuple[dict[int, int], set[int], set[E
     return ends, closed, owned
 
 
-def _numbered(said: Said, ends: Mapping[int, int]) -> Iterator[NewEvent]:
+def _numbered(messages: Messages, ends: Mapping[int, int]) -> Iterator[NewEvent]:
     """Yield the events with their numbers, so that the last has the number of its stream's end."""
     counts: dict[int, int] = defaultdict(int)
-    for address, messages in said.items():
-        counts[address.stream] += len(messages)
-    following = {stream: ends[stream] - count for stream, count in counts.items()}
-    for address, messages in said.items():
-        for message in messages:
-            following[address.stream] += 1
-            yield entry(address.stream, following[address.stream], message)
+    for address, texts in messages.items():
+        counts[address.stream] += len(texts)
+    last = {stream: ends[stream] - count for stream, count in counts.items()}
+    for address, texts in messages.items():
+        for text in texts:
+            last[address.stream] += 1
+            yield entry(address.stream, last[address.stream], text)
 
 
 def begin(stream: Stream, messages: Sequence[str], finals: Sequence[str]) -> None:
     """Insert a new stream with its first events, within the caller's transaction."""
-    told = [*messages, *finals]
-    stream.last, stream.size = len(told), sum(map(size_of, told))
+    texts = [*messages, *finals]
+    stream.last, stream.size = len(texts), sum(map(size_of, texts))
     stream.save(force_insert=True, using=settings.DATABASE)
-    numbered = enumerate(told, 1)
+    numbered = enumerate(texts, 1)
     insert(entry(stream.pk, seq, text, final=seq > len(messages)) for seq, text in numbered)
 
 
@@ -325,7 +334,10 @@ def finish_here(call_id: int, fence: int, message: str, stream_id: int) -> bool:
 
 
 def _end(call_id: int, fence: int) -> bool:
-    """Lock a call and mark it as done. Return False if it is cancelled or taken over."""
+    """Lock a call and mark it as done. Return False if it is cancelled or taken over.
+
+    A cancel is a conditional UPDATE of the same row, so the database decides which was first.
+    """
     mine = rows(Call).filter(pk=call_id, fence=fence, cancelled=False, state=RUNNING)
     if not mine.update(state=DONE, **CLEARED):
         return False
@@ -344,7 +356,7 @@ def _respond(stream_id: int, message: str) -> bool:
 
 
 def settled() -> dict[str, object]:
-    """Return the UPDATE of a stream that owes one response less. The last one closes it."""
+    """Return the changes of a stream that owes one response less. The last one closes it."""
     closing = When(pending_responses__lte=1, then=True)
     ending = When(pending_responses__lte=1, then=databases.now())
     # MariaDB assigns column by column, and later expressions see the new values. So
@@ -381,7 +393,7 @@ def read(stream_id: int, after: int, limit: int = EVENTS_PER_PAGE) -> list[tuple
 
 
 def latest(stream_id: int, word: str) -> Iterator[str]:
-    """Yield the messages of a stream that contain ``word``, the latest first."""
+    """Yield the messages of a stream that contain the text ``word``, the latest first."""
     found = rows(Event).filter(stream=stream_id, data__contains=word).order_by("-seq")
     before = 2**62
     while page := list(

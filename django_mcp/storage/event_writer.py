@@ -27,7 +27,7 @@ from .event_log import FULL, EventAddress, Outcomes
 from .jobs import surely
 from .wakeups import StreamWakeup, wake_readers
 
-Said = dict[EventAddress, list[str]]
+Batch = dict[EventAddress, list[str]]  # the messages of one commit
 logger = logging.getLogger("django_mcp")
 # Limits of the queue: messages and characters of one call, and characters of all calls of a loop.
 MAX_QUEUED_MESSAGES, MAX_QUEUED_SIZE, MAX_TOTAL_QUEUED_SIZE = 20_000, 8_000_000, 64_000_000
@@ -37,13 +37,11 @@ TOO_MUCH = (
     f"The call said more than {MAX_QUEUED_SIZE // 1_000_000} MB that could not be written yet. "
     "Asynchronous code awaits aprogress() and alog()."
 )
-MESSAGES_PER_COMMIT, SIZE_PER_COMMIT = (
-    2_000,
-    4_000_000,
-)  # messages and characters of one call in one commit
-# After every 64 queued messages a thread sleeps: PAUSE seconds times the square of the number of
-# queued messages, at most LONGEST_PAUSE seconds.
-TURN, PAUSE, LONGEST_PAUSE = 64, 5e-8, 0.005
+# Messages and characters of one call in one commit.
+MESSAGES_PER_COMMIT, SIZE_PER_COMMIT = 2_000, 4_000_000
+# After every 64 queued messages the thread of a call sleeps, longer if more messages are queued:
+# PAUSE_FACTOR_SECONDS times the square of their number, at most MAX_PAUSE_SECONDS.
+MESSAGES_PER_PAUSE, PAUSE_FACTOR_SECONDS, MAX_PAUSE_SECONDS = 64, 5e-8, 0.005
 
 
 class OutputTooLarge(Exception):
@@ -52,7 +50,7 @@ class OutputTooLarge(Exception):
 
 @dataclass(slots=True)
 class CallQueue:
-    """The queue of one call: messages that are not committed."""
+    """The messages of one call that wait to be committed."""
 
     refused: Callable[[int | None], None]  # called with the outcome if the log rejects messages
     waiting: list[str] = field(default_factory=list)
@@ -77,8 +75,8 @@ def pace(waiting: int) -> None:
     A thread that never waits gives up the GIL only every 5 milliseconds (the switch interval of
     the interpreter). A transaction needs a dozen such switches.
     """
-    if waiting and waiting % TURN == 0:
-        time.sleep(min(waiting * waiting * PAUSE, LONGEST_PAUSE))
+    if waiting and waiting % MESSAGES_PER_PAUSE == 0:
+        time.sleep(min(waiting * waiting * PAUSE_FACTOR_SECONDS, MAX_PAUSE_SECONDS))
 
 
 class EventWriter:
@@ -89,11 +87,11 @@ class EventWriter:
         # Threads of calls queue messages while the event loop takes them. Without the lock a
         # message could be lost, or ``_size`` be wrong for good. It is never held while writing.
         self._lock = threading.Lock()
-        self._lanes: dict[EventAddress, CallQueue] = {}
+        self._queues: dict[EventAddress, CallQueue] = {}
         self._size = 0
         self._task: asyncio.Task[None] | None = None
-        self._told: asyncio.Future[None] = self._loop.create_future()  # resolved at each commit
-        self._is_called = False
+        self._next_commit: asyncio.Future[None] = self._loop.create_future()  # resolved by it
+        self._is_scheduled = False  # whether the task runs or will be started
 
     def say(
         self,
@@ -110,23 +108,22 @@ class EventWriter:
         is full, unless ``must`` is set because the caller has checked the size before.
         """
         with self._lock:
-            lane = self._lanes.get(to) or CallQueue(refused)
-            full = (
-                len(lane.waiting) >= MAX_QUEUED_MESSAGES or lane.size + len(text) > MAX_QUEUED_SIZE
+            queue = self._queues.get(to) or CallQueue(refused)
+            is_full = (
+                len(queue.waiting) >= MAX_QUEUED_MESSAGES
+                or queue.size + len(text) > MAX_QUEUED_SIZE
+                or self._size + len(text) > MAX_TOTAL_QUEUED_SIZE
             )
-            if (
-                lane.waiting
-                and not must
-                and (full or self._size + len(text) > MAX_TOTAL_QUEUED_SIZE)
-            ):
+            # An empty queue takes one message of any size, or that message could never be sent.
+            if is_full and queue.waiting and not must:
                 raise OutputTooLarge(TOO_MUCH)
-            self._lanes[to] = lane
-            lane.waiting.append(text)
-            lane.size += len(text)
+            self._queues[to] = queue
+            queue.waiting.append(text)
+            queue.size += len(text)
             self._size += len(text)
-            waiting = len(lane.waiting)
-            called, self._is_called = self._is_called, True
-        if not called:
+            waiting = len(queue.waiting)
+            was_scheduled, self._is_scheduled = self._is_scheduled, True
+        if not was_scheduled:
             self._loop.call_soon_threadsafe(self._begin)
         return waiting
 
@@ -137,78 +134,83 @@ class EventWriter:
 
     def is_behind(self, to: EventAddress) -> bool:
         """Whether a call should pause before it sends more. May be called from any thread."""
-        lane = self._lanes.get(to)
-        mine = 0 if lane is None else lane.size
+        queue = self._queues.get(to)
+        mine = 0 if queue is None else queue.size
         return bool(mine) and (mine >= PACED_SIZE or self._size >= PACED_IN_ALL)
 
     async def flush(self, to: EventAddress) -> None:
         """Wait until all queued messages of this address are committed or rejected."""
-        while to in self._lanes:
-            await asyncio.shield(self._told)
+        while to in self._queues:
+            await asyncio.shield(self._next_commit)  # others wait for the same future
 
     def _begin(self) -> None:
         self._task = self._loop.create_task(self._write())
 
     async def _write(self) -> None:
-        while said := self._taken():
-            self._tell(said, await self._committed(said))
-            told, self._told = self._told, self._loop.create_future()
-            told.set_result(None)
+        while batch := self._take_batch():
+            outcomes = await self._commit(batch)
+            # Only now: an event must be committed before a client gets it.
+            self._report(batch, outcomes)
+            committed, self._next_commit = self._next_commit, self._loop.create_future()
+            committed.set_result(None)
 
-    def _taken(self) -> Said:
+    def _take_batch(self) -> Batch:
         """Remove and return the messages of the next commit.
 
         Calls with messages in this commit move to the end, so that no call is starved.
         """
-        said: dict[EventAddress, list[str]] = {}
+        batch: Batch = {}
         size = 0
         with self._lock:
-            for to, lane in list(self._lanes.items()):
+            for to, queue in list(self._queues.items()):
                 if size < SIZE_PER_COMMIT:
-                    said[to] = lane.take()
-                    size += sum(map(len, said[to]))
-                    self._lanes[to] = self._lanes.pop(to)
+                    batch[to] = queue.take()
+                    size += sum(map(len, batch[to]))
+                    self._queues[to] = self._queues.pop(to)
             self._size -= size
-            self._is_called = bool(said)
-        return said
+            # Under the lock: a message that is added after this starts the task again.
+            self._is_scheduled = bool(batch)
+        return batch
 
-    async def _committed(self, said: Said) -> Outcomes:
+    async def _commit(self, batch: Batch) -> Outcomes:
         try:
-            return await surely(event_log.append_many, said, uuid.uuid4().hex, again=False)
+            return await surely(event_log.append_many, batch, uuid.uuid4().hex, again=False)
         except Exception:
-            if len(said) == 1:
+            if len(batch) == 1:
                 logger.exception("Messages of a call could not be stored")
-                return dict.fromkeys(said)
+                return dict.fromkeys(batch)
         found: Outcomes = {}
-        # One call's messages made the commit fail: write each call's by themselves.
-        for to, texts in said.items():
-            found |= await self._committed({to: texts})
+        # The messages of one call made the commit fail. Commit those of each call by themselves, so
+        # that the others do not fail with it.
+        for to, texts in batch.items():
+            found |= await self._commit({to: texts})
         return found
 
-    def _tell(self, said: Said, ends: Outcomes) -> None:
-        speakers = Counter(to.stream for to in said)
-        for to, texts in said.items():
+    def _report(self, batch: Batch, ends: Outcomes) -> None:
+        """Wake the readers of the streams, and report to calls whose messages were rejected."""
+        calls_of = Counter(to.stream for to in batch)
+        for to, texts in batch.items():
             end = ends[to]
             if end is None or end == FULL:
-                self._refuse(to, end)
+                self._reject(to, end)
                 continue
-            self._settle(to)
+            self._remove_if_empty(to)
             # Two calls may append to one stream in a commit (a batch). Then their numbers are not
             # known here, and readers read the rows.
-            new = list(enumerate(texts, end - len(texts) + 1)) if speakers[to.stream] == 1 else []
+            new = list(enumerate(texts, end - len(texts) + 1)) if calls_of[to.stream] == 1 else []
             wake_readers(StreamWakeup(to.stream, new, changed=not new))
 
-    def _settle(self, to: EventAddress) -> None:
-        """Remove the lane of a call if nothing is queued, which ends ``flush``."""
+    def _remove_if_empty(self, to: EventAddress) -> None:
+        """Remove the queue of a call if it is empty, which ends ``flush``."""
         with self._lock:
-            if not self._lanes[to].waiting:
-                del self._lanes[to]
+            if not self._queues[to].waiting:
+                del self._queues[to]
 
-    def _refuse(self, to: EventAddress, outcome: int | None) -> None:
+    def _reject(self, to: EventAddress, outcome: int | None) -> None:
         with self._lock:
-            lane = self._lanes.pop(to)
-            self._size -= lane.size
-        lane.refused(outcome)
+            queue = self._queues.pop(to)
+            self._size -= queue.size
+        queue.refused(outcome)
 
 
 writer = Service(EventWriter)

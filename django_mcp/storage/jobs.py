@@ -173,11 +173,11 @@ def is_break(error: object) -> TypeGuard[Exception]:
 
 def break_behind(error: object) -> Exception | None:
     """Return the outage that ``error`` is, or that is among its causes, or None."""
-    seen: list[object] = []  # guards against a cycle: ``raise error from error``
-    while isinstance(error, Exception) and error not in seen:
+    checked: list[object] = []  # guards against a cycle: ``raise error from error``
+    while isinstance(error, Exception) and error not in checked:
         if is_break(error):
             return error
-        seen.append(error)
+        checked.append(error)
         error = error.__cause__
     return None
 

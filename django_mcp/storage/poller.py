@@ -133,7 +133,7 @@ class Poller:
         self.stop_if_idle()
 
     def start_if_needed(self) -> None:
-        """Start polling if there is something to poll for. Poll at once if the poller was idle."""
+        """Start polling if there is something to poll for. Poll soon if the poller was idle."""
         if not self._is_wanted:
             return
         if self._task is None or self._task.done():
@@ -141,9 +141,10 @@ class Poller:
             self._tick()
             if environment().has_background_services:
                 channel_layer().open(self.receive_wakeup, self.note_lost_wakeups)
-        elif not self._polls_often:
-            self._poll_now.set()
-        self._polls_often = True
+        elif self._is_busy and not self._polls_often:
+            # The current pause is that of an idle poller. End it as early as the pause of a busy
+            # one, and not at once: most calls end sooner and need no poll.
+            self._loop.call_later(self._pause_seconds(), self._poll_now.set)
 
     def stop_if_idle(self) -> None:
         """Stop polling if there is nothing to poll for any more."""
@@ -236,6 +237,7 @@ class Poller:
         self._is_pausing = False
 
     def _pause_seconds(self) -> float:
+        """Return the length of a pause that begins now, and note whether it is a short one."""
         self._polls_often = self._is_busy
         if not self._polls_often:
             return leases.LEASE_SECONDS / 3

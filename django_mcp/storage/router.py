@@ -15,7 +15,9 @@ from django.db import DEFAULT_DB_ALIAS, models
 
 from ..conf import settings
 
-APP, ELSEWHERE, EVERYWHERE = "django_mcp", frozenset(("token", "switch")), "change"
+APP = "django_mcp"
+# Models with tables in the database of the users, and with a table in each followed database.
+WITH_USERS, WITH_ROWS = frozenset(("token", "switch")), "change"
 
 
 class DeliveryRouter:
@@ -35,19 +37,17 @@ class DeliveryRouter:
         here = db == settings.DATABASE
         if app_label == APP and model_name is None:
             return None
-        if app_label == APP and model_name == EVERYWHERE:
-            return here or db in _homes()
-        if app_label == APP and model_name not in ELSEWHERE:
+        if app_label == APP and model_name == WITH_ROWS:
+            # Not at the top: routers are loaded before the models are.
+            from .change_log import model_databases
+
+            return here or db in model_databases()
+        if app_label == APP and model_name not in WITH_USERS:
             return bool(here)
         return False if here and db != DEFAULT_DB_ALIAS else None
 
 
-def _homes() -> set[str]:
-    from .change_log import homes  # models are not loaded yet when routers are
-
-    return homes()
-
-
 def _is_ours(model: models.Model | type[models.Model]) -> bool:
-    # Of a row too: its type may be hidden, as that of request.user is.
-    return model._meta.app_label == APP and model._meta.model_name not in ELSEWHERE
+    # ``model`` may be a row whose type is hidden, such as the lazy ``request.user``, so only
+    # ``_meta`` is read.
+    return model._meta.app_label == APP and model._meta.model_name not in WITH_USERS

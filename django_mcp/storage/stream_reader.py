@@ -2,8 +2,8 @@
 Reader of one stream for one connection: events after a cursor, in order, each once, without gaps.
 
 A ``StreamReader`` registers for wake-ups before it reads the rows, so that it misses no event that
-is committed in between. Events that this process wrote come from memory if they follow directly on
-the cursor. All others are read from the database.
+is committed in between. A wake-up may contain the events that this process has committed. If they
+follow directly on the cursor, they need not be read. All other events are read from the database.
 
 All methods run in the event loop of the connection. A process has thousands of readers, so none
 has a task, a timer or a queue: ``poller.Poller`` serves all of them.
@@ -23,7 +23,7 @@ from .poller import poller
 from .streams import StreamState
 from .wakeups import Event, StreamWakeup, StreamWakeups, stream_wakeups
 
-EVENTS_PER_PAGE = 200  # events
+EVENTS_PER_PAGE = 200
 # Limits of the events in memory for a slow reader, in events and characters. Beyond them the reader
 # drops what it has in memory and reads the rows.
 MAX_BUFFERED_EVENTS, MAX_BUFFERED_SIZE = 512, 262_144
@@ -32,18 +32,14 @@ MAX_BUFFERED_EVENTS, MAX_BUFFERED_SIZE = 512, 262_144
 class StreamEnd(enum.Enum):
     """Why a connection gets no more events."""
 
-    FINISHED = "all that the stream had to say was given"
-    TAKEN = "another connection has taken the stream over"
-    RELEASED = "the client is to come back for the rest"
-    EXPIRED = "the same, with another token: this one is told nothing more"
-    GONE = "the stream is no more, or no longer its client's"
+    FINISHED = "the stream is closed, and all of its events were read"
+    TAKEN = "a later connection reads the stream"
+    RELEASED = "the client should reconnect for the rest"
+    EXPIRED = "the token expired: the client should reconnect with another one"
+    GONE = "the stream was deleted, or its client may not read it any more"
 
 
-AT_ONCE = (
-    StreamEnd.TAKEN,
-    StreamEnd.EXPIRED,
-    StreamEnd.GONE,
-)  # these end it although events are left
+IMMEDIATE_ENDS = (StreamEnd.TAKEN, StreamEnd.EXPIRED, StreamEnd.GONE)  # although events are left
 
 
 class StreamReader:
@@ -54,8 +50,8 @@ class StreamReader:
     """
 
     __slots__ = (
-        "_wakeups", "_ending", "_fresh", "_last", "_nudged", "_waiter", "after", "may_return",
-        "number", "session", "since", "stream",
+        "_buffer", "_ending", "_is_keepalive_due", "_last", "_waiter", "_wakeups", "after",
+        "may_return", "number", "session", "since", "stream",
     )  # fmt: skip
 
     def __init__(
@@ -66,8 +62,8 @@ class StreamReader:
         self.since = time.monotonic()  # when ``events`` last returned
         self._last: int | None = None  # the number of the latest event; None: read the rows
         self._ending: StreamEnd | None = None
-        self._fresh: list[Event] | None = None
-        self._nudged = False
+        self._buffer: list[Event] | None = None  # events of wake-ups, which need not be read
+        self._is_keepalive_due = False
         self._waiter: asyncio.Future[None] | None = None
         self._wakeups: StreamWakeups
 
@@ -91,56 +87,58 @@ class StreamReader:
     async def events(self) -> Sequence[Event] | StreamEnd:
         """Wait for the next events and return them, or return why there will be none."""
         while True:
-            found = self._given()
-            if found is None and self._is_behind:
-                found = await self._looked()
-            elif found is None:
-                await self._woken()
+            found: Sequence[Event] | StreamEnd | None
+            if self._ending in IMMEDIATE_ENDS:
+                found = self._ending
+            elif buffered := self._take_buffer():
+                found = buffered
+            elif self._is_behind:
+                found = await self._read()
+            elif self._is_keepalive_due:
+                found, self._is_keepalive_due = (), False
+            else:
+                found = self._ending
+                if found is None:
+                    await self._wait()
             if found is not None:
                 self.since = time.monotonic()
                 return found
 
-    def _given(self) -> Sequence[Event] | StreamEnd | None:
-        """Return what is known without reading the rows, or None."""
-        if self._ending in AT_ONCE:
-            return self._ending
-        if fresh := self._taken():
-            return fresh
-        if self._is_behind:
+    def _take_buffer(self) -> Sequence[Event] | None:
+        """Remove and return the events in memory, if they follow directly on the cursor."""
+        events, self._buffer = self._buffer, None
+        if events is None:
             return None
-        if self._nudged:
-            self._nudged = False
-            return ()
-        return self._ending
-
-    def _taken(self) -> Sequence[Event] | None:
-        fresh, self._fresh = self._fresh, None
-        while fresh and fresh[0][0] <= self.after:
-            fresh.pop(0)
-        if not fresh or fresh[0][0] != self.after + 1:
+        while events and events[0][0] <= self.after:  # they were read from the rows meanwhile
+            events.pop(0)
+        if not events or events[0][0] != self.after + 1:
             return None
-        self.after = fresh[-1][0]
-        return fresh
+        self.after = events[-1][0]
+        return events
 
     @property
     def _is_behind(self) -> bool:
+        """Whether there may be rows of events after the cursor."""
         return self._last is None or self._last > self.after
 
-    async def _looked(self) -> Sequence[Event] | StreamEnd | None:
+    async def _read(self) -> Sequence[Event] | StreamEnd | None:
+        """Read the next page. Return None if there was nothing new."""
+        # Before the query: a wake-up that arrives while it runs sets ``_last`` to None again, and
+        # then the rows are read once more.
         self._last = self.after if self._last is None else self._last
         async with self._wakeups.reads:
             state, found = await surely(_read_page, self.stream, self.after)
         self.see(state)
-        if state is None or self._ending in AT_ONCE:
+        if state is None or self._ending in IMMEDIATE_ENDS:
             return self._ending
         following = [one for number, one in enumerate(found, self.after + 1) if one[0] == number]
         if following:
             self.after = following[-1][0]
             return following
-        # The next event was deleted before this slow reader came to it, by retention.
+        # Retention deleted the next event before this slow reader came to it.
         return StreamEnd.RELEASED if state.last > self.after else None
 
-    async def _woken(self) -> None:
+    async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
@@ -150,8 +148,9 @@ class StreamReader:
     # Called by wake-ups and by the poller.
 
     def wake(self, wakeup: StreamWakeup) -> None:
+        """Take the events of a wake-up, or note that the rows must be read."""
         if wakeup.events:
-            self._keep(wakeup.events)
+            self._add_to_buffer(wakeup.events)
             if self._last is not None:
                 self._last = max(self._last, wakeup.events[-1][0])
         if wakeup.changed:
@@ -160,18 +159,21 @@ class StreamReader:
             self._ending = StreamEnd.TAKEN
         self._wake()
 
-    def _keep(self, given: Sequence[Event]) -> None:
-        """Keep events from memory that follow without a gap, up to the limits."""
-        kept = self._fresh or []
+    def _add_to_buffer(self, events: Sequence[Event]) -> None:
+        """Keep events that follow without a gap, up to the limits. Others are read from the rows.
+
+        Wake-ups of two event loops may arrive in another order than their commits.
+        """
+        kept = self._buffer or []
         end = kept[-1][0] if kept else self.after
-        follows = given[0][0] <= end + 1 and given[-1][0] > end
-        if follows:
-            kept = [*kept, *(event for event in given if event[0] > end)]
-            small = (
-                len(kept) <= MAX_BUFFERED_EVENTS
-                and sum(len(d) for _, d in kept) <= MAX_BUFFERED_SIZE
-            )
-            self._fresh = kept if small else None
+        if events[0][0] > end + 1 or events[-1][0] <= end:
+            return
+        kept = [*kept, *(event for event in events if event[0] > end)]
+        is_small = (
+            len(kept) <= MAX_BUFFERED_EVENTS
+            and sum(len(data) for _, data in kept) <= MAX_BUFFERED_SIZE
+        )
+        self._buffer = kept if is_small else None
 
     def see(self, state: StreamState | None) -> None:
         """Update from the row of the stream. None: the row was deleted."""
@@ -179,7 +181,7 @@ class StreamReader:
             self._ending = StreamEnd.GONE
         elif state.reader > self.number:
             self._ending = StreamEnd.TAKEN
-        elif self._ending not in AT_ONCE:
+        elif self._ending not in IMMEDIATE_ENDS:
             if self._last is not None:
                 self._last = max(self._last, state.last)
             if state.released >= self.number:
@@ -201,7 +203,7 @@ class StreamReader:
 
     def nudge(self) -> None:
         """Have the connection send a keep-alive."""
-        self._nudged = True
+        self._is_keepalive_due = True
         self._wake()
 
     def _wake(self) -> None:
@@ -212,7 +214,8 @@ class StreamReader:
 def _read_page(stream: int, after: int) -> tuple[StreamState | None, Sequence[Event]]:
     """Return the state of a stream, and then a page of its events after a cursor.
 
-    The state is read first: a stream that is closed by then gets no more events.
+    The state must be read first. A stream that is closed by then gets no more events, so the page
+    has its last one. In the other order, an event between the two queries could be missed.
     """
     state = streams.states([stream]).get(stream)
     if state is None or state.last <= after:

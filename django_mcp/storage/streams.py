@@ -2,9 +2,9 @@
 
 A stream is always looked up together with its session, so that a client cannot read the streams of
 others. Notifications that belong to no request go to one stream, the session's current standalone
-stream. If there is none, or it is full, the session keeps marks of what changed, and its next
-stream begins with notifications for them. A stream whose connection broke before anything was sent
-is not resumed, so its events are repeated on the next one.
+stream. If there is none, or it is full, the session keeps marks, such as "uri:file://a" for a
+changed resource. Its next stream begins with the notifications for them. A stream whose connection
+broke before anything was sent is not resumed, so its events are repeated on the next one.
 
 Sessions of the HTTP+SSE transport have one stream for everything. It is never closed. A request is
 stored before the server accepts it, because its response can only be sent on that stream. Requests
@@ -42,16 +42,16 @@ from .event_log import (
 )
 from .sessions import MAX_SUBSCRIPTIONS_PER_SESSION, SessionEnded, lock
 
-KEPT = timedelta(hours=1)  # how long events can be replayed after a stream was closed
+REPLAY_TIME = timedelta(hours=1)  # how long events can be replayed after a stream was closed
 MAX_STREAMS_PER_SESSION = 10_000  # limit for one session, closed streams included
 STREAMS_PER_DELETE = 100  # old streams deleted at once when a session reaches the limit
 # The bytes of closed streams are summed up when one in ten streams is opened. It is chosen at
 # random, because a client that could predict it would keep more than the limit.
-CHECKED_ONE_IN, STREAMS_PER_CHECK = 10, 20
+SIZE_CHECKED_ONE_IN, STREAMS_PER_CHECK = 10, 20
 MAX_STANDALONE_STREAMS = 4  # open standalone streams of one session
 MAX_NOTIFICATIONS = MAX_SUBSCRIPTIONS_PER_SESSION + 10
-UNBEGUN: dict[str, Any] = {"closed": True, "released": 1}  # closed before anything was sent
-Words = Callable[[Sequence[str]], Sequence[str]]
+CLOSED_UNSENT: dict[str, Any] = {"closed": True, "released": 1}  # closed before anything was sent
+Encoder = Callable[[Sequence[str]], Sequence[str]]  # returns the notifications for marks
 
 
 class StreamState(NamedTuple):
@@ -95,7 +95,7 @@ def open(
     finals: Sequence[str] = (),
     pending_responses: int | None = None,
     standalone: bool = False,
-    words: Words | None = None,
+    words: Encoder | None = None,
     nonce: str = "",
     again: bool = False,
 ) -> Stream:
@@ -117,21 +117,20 @@ def open(
         lock(session.pk)  # the first attempt may not have been committed yet
         if opened := _opened(session, calls, nonce):
             return opened
-    _admit(session.pk)  # it locks the session: of two workers one sees the other's calls
-    if randrange(CHECKED_ONE_IN) < max(1, len(calls)):  # a batch brings as many responses
-        _forget_oldest(session.pk)
+    _count_stream(session.pk)  # it locks the session: of two workers one sees the other's calls
+    if randrange(SIZE_CHECKED_ONE_IN) < max(1, len(calls)):  # a batch brings as many responses
+        _delete_oldest_events(session.pk)
     if missed := _missed(session.pk, words) if standalone else ():
-        _told(session.pk, closed=True)
+        _note_repeated(session.pk, closed=True)
     stream = Stream(session_id=session.pk, standalone=standalone, nonce=nonce)
-    stream.pending_responses = (
-        len(calls) if pending_responses is None else pending_responses
-    ) - bury(session.pk, calls, unbegun)
+    expected = len(calls) if pending_responses is None else pending_responses
+    stream.pending_responses = expected - apply_early_cancels(session.pk, calls, unbegun)
     if not standalone and stream.pending_responses <= 0:
         stream.closed, stream.ended = True, databases.now()
     begin(stream, [*missed, *messages], finals)
-    enter(session.pk, stream.pk, calls)
+    insert_calls(session.pk, stream.pk, calls)
     if standalone:
-        _seat(session, stream)
+        _make_current(session, stream)
     return stream
 
 
@@ -145,18 +144,18 @@ def _opened(session: Session, calls: Sequence[Call], nonce: str) -> Stream | Non
         return None
     stored = {call.request_id: call for call in rows(Call).filter(stream=stream)}
     for call in calls:
-        recall(call, stored[call.request_id])
+        update_from_row(call, stored[call.request_id])
     return stream
 
 
-def recall(call: Call, one: Call) -> None:
-    """Update ``call`` from its row ``one``. If another process has taken it over, it is done."""
-    call.pk, call.stream_id, call.session_id = one.pk, one.stream_id, one.session_id
-    call.request_digest, call.cancelled = one.request_digest, one.cancelled
-    call.state = one.state if one.fence == call.fence else DONE
+def update_from_row(call: Call, row: Call) -> None:
+    """Update ``call`` from its row. If another process has taken the call over, it is done here."""
+    call.pk, call.stream_id, call.session_id = row.pk, row.stream_id, row.session_id
+    call.request_digest, call.cancelled = row.request_digest, row.cancelled
+    call.state = row.state if row.fence == call.fence else DONE
 
 
-def _admit(session_id: int) -> None:
+def _count_stream(session_id: int) -> None:
     """Count one more stream of a session, and delete old ones if there are too many.
 
     Raise ``Busy`` if none is old enough, and ``SessionEnded`` if the session was deleted.
@@ -165,48 +164,49 @@ def _admit(session_id: int) -> None:
     if few.update(streams=F("streams") + 1):
         return
     lock(session_id)
-    over = list(_long_over(session_id)[:STREAMS_PER_DELETE])
-    if not over:
+    expired = list(_expired(session_id)[:STREAMS_PER_DELETE])
+    if not expired:
         raise Busy(
             f"A session has at most {MAX_STREAMS_PER_SESSION:,} streams in an hour. "
             "Begin another session."
         )
-    erase_streams(over)
-    rows(Session).filter(pk=session_id).update(streams=F("streams") - len(over) + 1)
+    erase_streams(expired)
+    rows(Session).filter(pk=session_id).update(streams=F("streams") - len(expired) + 1)
 
 
-def _long_over(session_id: int) -> QuerySet[Stream, int]:
+def _expired(session_id: int) -> QuerySet[Stream, int]:
     """Return the closed streams that clients can no longer resume, the oldest first.
 
     ``ended`` is None for those whose events were deleted.
     """
-    old = Q(ended=None) | Q(ended__lt=databases.now() - KEPT)
+    old = Q(ended=None) | Q(ended__lt=databases.now() - REPLAY_TIME)
     found = rows(Stream).filter(old, session=session_id, closed=True)
     return found.order_by("pk").values_list("pk", flat=True)
 
 
-def kept_bytes() -> int:
+def max_closed_bytes() -> int:
     """Return how many bytes of events all closed streams of a session may hold."""
     return 2 * most_bytes()
 
 
-def _forget_oldest(session_id: int) -> None:
+def _delete_oldest_events(session_id: int) -> None:
     """Delete the events of the oldest closed streams of a session beyond the limit of bytes.
 
-    ``first`` moves past them, so that a client that resumes such a stream gets an error. The
-    caller holds the lock of the session.
+    The caller holds the lock of the session.
     """
     ended = rows(Stream).filter(session=session_id, closed=True, size__gt=0)
-    excess = (ended.aggregate(size=Sum("size"))["size"] or 0) - kept_bytes()
-    forgotten = []
+    excess = (ended.aggregate(size=Sum("size"))["size"] or 0) - max_closed_bytes()
+    oldest = []
     for pk, size in ended.order_by("pk").values_list("pk", "size")[:STREAMS_PER_CHECK]:
         if excess <= 0:
             break
-        forgotten.append(pk)
+        oldest.append(pk)
         excess -= size
-    if forgotten:
-        rows(Stream).filter(pk__in=forgotten).update(first=F("last") + 1, size=0, ended=None)
-        erase(rows(Event).filter(stream__in=forgotten))
+    if oldest:
+        # ``first`` moves before the events are deleted. So a client that resumes such a stream gets
+        # an error, and never a part of the events.
+        rows(Stream).filter(pk__in=oldest).update(first=F("last") + 1, size=0, ended=None)
+        erase(rows(Event).filter(stream__in=oldest))
 
 
 def erase_streams(ids: Sequence[int]) -> None:
@@ -217,7 +217,7 @@ def erase_streams(ids: Sequence[int]) -> None:
     erase(rows(Stream).filter(pk__in=ids))
 
 
-def cancel_kept() -> timedelta:
+def cancel_lifetime() -> timedelta:
     """Return how long a cancel is stored whose call has no row yet.
 
     Another process may be storing the call. It does so ``JSON_GRACE`` seconds after it received the
@@ -226,8 +226,8 @@ def cancel_kept() -> timedelta:
     return timedelta(seconds=max(2.0, settings.JSON_GRACE + 1.5))
 
 
-def bury(session_id: int, calls: Sequence[Call], unbegun: Collection[str]) -> int:
-    """Apply cancels that were stored before their calls. Return how many calls they cancel.
+def apply_early_cancels(session_id: int, calls: Sequence[Call], unbegun: Collection[str]) -> int:
+    """Mark the calls whose cancel was stored before them. Return how many these are.
 
     A call is ``created`` when its request was received, by the clock of the database. Raise
     ``DuplicateRequest`` if a call of the session has or had a request id of ``unbegun``: a client
@@ -245,12 +245,12 @@ def bury(session_id: int, calls: Sequence[Call], unbegun: Collection[str]) -> in
     early = theirs.filter(stream=None)
     columns = ("request_digest", "request_id", "created", "stream")
     same = list(theirs.values_list(*columns))
-    if twins := {id for _, id, _, stream in same if stream is not None}.intersection(unbegun):
-        raise DuplicateRequest(twins)
+    if known := {id for _, id, _, stream in same if stream is not None}.intersection(unbegun):
+        raise DuplicateRequest(known)
     found = {digest: created for digest, _, created, stream in same if stream is None}
     if found:
         erase(early)
-    oldest = databases.now() - cancel_kept()
+    oldest = databases.now() - cancel_lifetime()
     for call in calls:
         # Clients may reuse request ids. A cancel that is older than this request was for another.
         cancelled = found.get(call.request_digest)
@@ -281,7 +281,7 @@ def _statement_size(call: Call) -> int:
     return 2 * len(texts) + STATEMENT_SIZE + 4 * ROW_SIZE
 
 
-def enter(session_id: int, stream_id: int, calls: Sequence[Call]) -> None:
+def insert_calls(session_id: int, stream_id: int, calls: Sequence[Call]) -> None:
     for call in calls:
         call.pk, call.session_id, call.stream_id = None, session_id, stream_id
         call.save(force_insert=True, using=settings.DATABASE)
@@ -290,47 +290,50 @@ def enter(session_id: int, stream_id: int, calls: Sequence[Call]) -> None:
 # Standalone streams.
 
 
-def _seat(session: Session, stream: Stream) -> None:
+def _make_current(session: Session, stream: Stream) -> None:
     """Make a stream the session's current one. If four others are open, close one of them.
 
-    It is one without a connection if there is one, else the oldest.
+    Close one without a connection if there is one, else the oldest.
     """
     theirs = rows(Stream).filter(session=session.pk, standalone=True, closed=False)
     others = theirs.exclude(pk=stream.pk).order_by("pk").values_list("pk", "reader", "released")
-    if len(seats := list(others)) >= MAX_STANDALONE_STREAMS:
-        idle = (pk for pk, reader, released in seats if released >= reader)
-        close(next(idle, seats[0][0]))
+    if len(open_streams := list(others)) >= MAX_STANDALONE_STREAMS:
+        unread = (pk for pk, reader, released in open_streams if released >= reader)
+        close(next(unread, open_streams[0][0]))
     rows(Session).filter(pk=session.pk).update(current=stream.pk, pending_changes=[])
     session.current, session.pending_changes = stream.pk, []
 
 
-def _missed(session_id: int, words: Words | None, **which: Any) -> list[str]:
+def _missed(session_id: int, words: Encoder | None, **which: Any) -> list[str]:
     """Return the latest ``MAX_NOTIFICATIONS`` that the client may have missed.
 
     These are the events of streams on which nothing was sent, and notifications for the marks.
     """
     if words is None:
         return []
-    theirs = _unread(session_id).filter(**which)
-    found = rows(Event).filter(stream__in=list(theirs.values_list("pk", flat=True)))
-    said = list(found.order_by("pk").values_list("data", flat=True))
-    marked = list(rows(Session).values_list("pending_changes", flat=True).get(pk=session_id))
-    told = words(marked) if marked else ()
-    return list(dict.fromkeys(reversed([*said, *told])))[:MAX_NOTIFICATIONS][::-1]
+    streams = _unsent(session_id).filter(**which)
+    found = rows(Event).filter(stream__in=list(streams.values_list("pk", flat=True)))
+    events = list(found.order_by("pk").values_list("data", flat=True))
+    marks = list(rows(Session).values_list("pending_changes", flat=True).get(pk=session_id))
+    notifications = words(marks) if marks else ()
+    # Of equal notifications the last one stays.
+    latest_first = list(dict.fromkeys(reversed([*events, *notifications])))
+    return latest_first[:MAX_NOTIFICATIONS][::-1]
 
 
-def _told(session_id: int, **which: Any) -> None:
-    """Note that missed notifications are on another stream, so that they are not repeated."""
-    _unread(session_id).filter(**which).update(reader=F("reader") + 1)
+def _note_repeated(session_id: int, **which: Any) -> None:
+    """Note that missed notifications are on another stream, so that they are not repeated again."""
+    _unsent(session_id).filter(**which).update(reader=F("reader") + 1)
     rows(Session).filter(pk=session_id).update(pending_changes=[])
 
 
-def _unread(session_id: int) -> QuerySet[Stream]:
+def _unsent(session_id: int) -> QuerySet[Stream]:
+    """Return the standalone streams on which nothing was sent (``note_sent`` clears the nonce)."""
     theirs = rows(Stream).filter(session=session_id, standalone=True, reader=1)
     return theirs.exclude(nonce="")
 
 
-def begun(stream_id: int) -> None:
+def note_sent(stream_id: int) -> None:
     """Note that something was sent on a stream, so that its events are not repeated on another."""
     rows(Stream).filter(pk=stream_id, reader=1).update(nonce="")
 
@@ -340,73 +343,61 @@ def current(session: Session) -> int | None:
     return rows(Session).filter(pk=session.pk).values_list("current", flat=True).first()
 
 
-def announce_here(news: Mapping[int, Sequence[tuple[str, str]]]) -> list[int]:
+def announce_here(notifications: Mapping[int, Sequence[tuple[str, str]]]) -> list[int]:
     """Append notifications to the current streams of sessions, within the caller's transaction.
 
-    ``news`` has messages and their marks by session. If a session's stream does not accept its
-    messages, their marks are stored in the session. Return the streams to wake.
+    ``notifications`` has messages and their marks by session. If a session's stream does not accept
+    its messages, their marks are stored in the session. Return the streams to wake.
     """
-    found = rows(Session).filter(pk__in=list(news))
+    found = rows(Session).filter(pk__in=list(notifications))
     found.update(streams=F("streams"))  # lock the sessions, before their streams are locked
-    marked = {
-        pk: (current, pending_changes) for pk, current, pending_changes in found.values_list(*_NEWS)
+    stored = {
+        pk: (current, marks)
+        for pk, current, marks in found.values_list("pk", "current", "pending_changes")
     }
-    addresses = {pk: EventAddress(current) for pk, (current, _) in marked.items() if current}
-    outcomes = append_here({to: [text for text, _ in news[pk]] for pk, to in addresses.items()})
-    for pk, (current, pending_changes) in marked.items():
+    addresses = {pk: EventAddress(current) for pk, (current, _) in stored.items() if current}
+    outcomes = append_here(
+        {to: [text for text, _ in notifications[pk]] for pk, to in addresses.items()}
+    )
+    for pk, (current, marks) in stored.items():
         outcome = outcomes[addresses[pk]] if current else None
         if not outcome:
-            _mark_all(
-                pk,
-                current,
-                pending_changes,
-                [mark for _, mark in news[pk]],
-                is_full=outcome == FULL,
-            )
+            new = [mark for _, mark in notifications[pk]]
+            _store_marks(pk, current, marks, new, is_full=outcome == FULL)
     return [to.stream for to in addresses.values() if outcomes[to]]
 
 
-def _mark_all(
+def _store_marks(
     session_id: int,
     current: int | None,
-    pending_changes: list[str],
-    marks: Sequence[str],
+    stored: Sequence[str],
+    new: Sequence[str],
     *,
     is_full: bool,
 ) -> None:
-    for mark in dict.fromkeys(marks):
-        _mark(session_id, current, pending_changes, mark, is_full=is_full)
-        pending_changes = [*(one for one in pending_changes if one != mark), mark]
-        is_full = False
-
-
-_NEWS = ("pk", "current", "pending_changes")
-
-
-def _mark(
-    session_id: int, current: int | None, pending_changes: list[str], mark: str, *, is_full: bool
-) -> None:
-    """Store a mark for the session's next stream, because the current one did not accept it.
+    """Store marks for the session's next stream, because the current one did not accept them.
 
     A full stream is closed, except the only stream of an HTTP+SSE session, which owes responses.
     """
-    # Most sessions without a stream have the mark already: then nothing is written.
     stays = current if is_full and not close(current or 0, pending_responses=0) else None
-    if mark not in pending_changes or current:
-        kept = [*(one for one in pending_changes if one != mark), mark]
+    # Most sessions without a stream have the marks already: then nothing is written.
+    if current or not set(new) <= set(stored):
+        # A repeated mark moves to the end: beyond the limit the oldest are dropped.
+        marks = [*(one for one in stored if one not in new), *dict.fromkeys(new)]
         rows(Session).filter(pk=session_id).update(
-            current=stays, pending_changes=kept[-MAX_NOTIFICATIONS:]
+            current=stays, pending_changes=marks[-MAX_NOTIFICATIONS:]
         )
 
 
 # Connections.
 
 
-def take(session: Session, stream_id: int, words: Words | None = None) -> StreamState | None:
-    """Take over the reading of a stream, and return its state, with the connection as ``reader``.
+def take(session: Session, stream_id: int, words: Encoder | None = None) -> StreamState | None:
+    """Begin to read a stream on another connection. Return its state: ``reader`` is the connection.
 
-    Return None if the session has no such stream. An open standalone stream becomes the session's
-    current one, and ``words(marks)`` are appended to it for what changed meanwhile.
+    The connection before it ends, because it has a lower number. Return None if the session has no
+    such stream. An open standalone stream becomes the session's current one, and ``words(marks)``
+    are appended to it for what changed meanwhile.
     """
     if not 0 < stream_id < 2**63:
         return None
@@ -415,29 +406,24 @@ def take(session: Session, stream_id: int, words: Words | None = None) -> Stream
     if kind is None:
         return None
     try:
-        return _take(session, stream_id, words, news=kind == (True, False))
+        return _take(session, stream_id, words, is_open_standalone=kind == (True, False))
     except SessionEnded:
         return None
 
 
 @one_transaction
 def _take(
-    session: Session, stream_id: int, words: Words | None, *, news: bool
+    session: Session, stream_id: int, words: Encoder | None, *, is_open_standalone: bool
 ) -> StreamState | None:
-    if news:
+    if is_open_standalone:
         lock(session.pk, current=stream_id)
         session.current = stream_id
-        _catch_up(session.pk, stream_id, words)
+        missed, to = _missed(session.pk, words, **CLOSED_UNSENT), EventAddress(stream_id)
+        if missed and append_here({to: missed})[to]:
+            _note_repeated(session.pk, **CLOSED_UNSENT)
     if not rows(Stream).filter(pk=stream_id).update(reader=F("reader") + 1):
         return None
     return states([stream_id]).get(stream_id)
-
-
-def _catch_up(session_id: int, stream_id: int, words: Words | None) -> None:
-    missed = _missed(session_id, words, **UNBEGUN)
-    to = EventAddress(stream_id)
-    if missed and append_here({to: missed})[to]:
-        _told(session_id, **UNBEGUN)
 
 
 @one_transaction
@@ -514,6 +500,9 @@ def _selected(columns: str, ids: Collection[int]) -> Sequence[tuple[Any, ...]]:
         return found
 
 
+# Sessions of the HTTP+SSE transport.
+
+
 def begin_only_stream(id: str, *, again: bool = False, **owner: Any) -> Session:
     """Create an HTTP+SSE session before its ``initialize`` request, and its stream.
 
@@ -521,8 +510,8 @@ def begin_only_stream(id: str, *, again: bool = False, **owner: Any) -> Session:
     """
     session = sessions.find(id) if again else None
     if session is None:
-        untold: dict[str, Any] = {"revision": "", "client_info": {}, "capabilities": {}}
-        _, session = sessions.create(id=id, transport="sse", **untold, **owner)
+        unknown: dict[str, Any] = {"revision": "", "client_info": {}, "capabilities": {}}
+        _, session = sessions.create(id=id, transport="sse", **unknown, **owner)
     if session.current is None:
         open(session, standalone=True, pending_responses=ENDLESS)
     return session
@@ -530,16 +519,16 @@ def begin_only_stream(id: str, *, again: bool = False, **owner: Any) -> Session:
 
 @one_transaction
 def introduce(
-    session: Session, response: str, told: dict[str, Any], nonce: str, *, again: bool = False
+    session: Session, response: str, columns: dict[str, Any], nonce: str, *, again: bool = False
 ) -> bool:
-    """Store what the client sent in ``initialize``, once, and append the response.
+    """Store ``columns``, what the client sent in ``initialize``, once, and append the response.
 
     Return False if the session was initialized before. After an unknown commit repeat it with
     ``again=True`` and the same ``nonce``: if the first attempt was committed, return True.
     """
-    fresh = rows(Session).filter(pk=session.pk, revision="")
-    if fresh.update(**told):
-        _say(session, [response], nonce)
+    uninitialized = rows(Session).filter(pk=session.pk, revision="")
+    if uninitialized.update(**columns):
+        _append_responses(session, [response], nonce)
         return True
     return again and rows(Event).filter(stream=_stream(session), nonce=nonce).exists()
 
@@ -557,50 +546,52 @@ def enter_only_stream(
     """
     lock(session.pk)  # the first attempt may not have been committed yet
     stream = _stream(session)
-    if again and _entered(session, calls, stream, nonce):
+    if again and _was_stored(calls, stream, nonce):
         return stream
-    over = bury(session.pk, calls, [call.request_id for call in calls])
-    _say(session, responses, nonce, over=over, coming=len(calls) - over)
-    enter(session.pk, stream, calls)
+    cancelled = apply_early_cancels(session.pk, calls, [call.request_id for call in calls])
+    running = len(calls) - cancelled
+    _append_responses(session, responses, nonce, cancelled=cancelled, running=running)
+    insert_calls(session.pk, stream, calls)
     return stream
 
 
-def _entered(session: Session, calls: Sequence[Call], stream: int, nonce: str) -> bool:
+def _was_stored(calls: Sequence[Call], stream: int, nonce: str) -> bool:
     """Whether the first attempt was committed. Its calls are recognized by ``created``.
 
-    Their process does not tell: another one may have taken them over, or this one may have a new
-    id by now.
+    Their ``process`` does not identify them: another one may have taken them over, or this one may
+    have a new id by now.
     """
-    said = rows(Event).filter(stream=stream, nonce=nonce) if nonce else rows(Event).none()
+    events = rows(Event).filter(stream=stream, nonce=nonce) if nonce else rows(Event).none()
     if not calls:
-        return said.exists()
-    begun = {call.created for call in calls}
-    theirs = rows(Call).filter(stream=stream, created__in=begun)
-    stored = {call.request_id: call for call in theirs}
+        return events.exists()
+    times = {call.created for call in calls}
+    found = rows(Call).filter(stream=stream, created__in=times)
+    stored = {call.request_id: call for call in found}
     if not all(call.request_id in stored for call in calls):
         return False
     for call in calls:
-        recall(call, stored[call.request_id])
+        update_from_row(call, stored[call.request_id])
     return True
 
 
-def _say(
-    session: Session, messages: Sequence[str], nonce: str, *, over: int = 0, coming: int = 0
+def _append_responses(
+    session: Session, messages: Sequence[str], nonce: str, *, cancelled: int = 0, running: int = 0
 ) -> None:
-    """Append responses within the caller's transaction if there is room for ``coming`` more.
+    """Append responses within the caller's transaction. Raise ``Busy`` if there is no room.
 
-    ``over`` is the number of calls that get no response. Raise ``Busy`` if there is no room.
+    There must be room for the responses of ``running`` calls too. ``cancelled`` is the number of
+    calls that get no response.
     """
     stream, size = _stream(session), sum(map(size_of, messages))
     room = rows(Stream).filter(
         pk=stream,
         closed=False,
         pending_responses__gt=ENDLESS - settings.EVENTS,
-        last__lte=F("first") - 1 + settings.EVENTS - len(messages) - coming,
+        last__lte=F("first") - 1 + settings.EVENTS - len(messages) - running,
         size__lte=most_bytes() - size,
     )
     grown = {"last": F("last") + len(messages), "size": F("size") + size}
-    if not room.update(pending_responses=F("pending_responses") - over, **grown):
+    if not room.update(pending_responses=F("pending_responses") - cancelled, **grown):
         raise Busy("Too much was said to this session. Try again later, or begin another.")
     last = rows(Stream).values_list("last", flat=True).get(pk=stream)
     numbered = enumerate(messages, last - len(messages) + 1)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .cases import MCPTransactionTestCase as MCPTransactionTestCase
     from .client import Client as Client
     from .client import Running as Running
-    from .http import Dropped as Dropped
     from .peers import Log as Log
     from .peers import Progress as Progress
     from .questions import CANCEL as CANCEL
@@ -29,15 +28,16 @@ if TYPE_CHECKING:
     from .results import ReadResult as ReadResult
     from .results import Result as Result
     from .results import RpcError as RpcError
+    from .wires import Dropped as Dropped
 
 _PUBLIC = {
     "async_client": ["AsyncClient", "Options"],
     "cases": ["MCPTestCase", "MCPTestMixin", "MCPTransactionTestCase"],
     "client": ["Client", "Running"],
-    "http": ["Dropped"],
     "peers": ["Log", "Progress"],
     "questions": ["CANCEL", "DECLINE", "Unanswered"],
     "results": ["Listed", "Prompted", "ReadResult", "Result", "RpcError"],
+    "wires": ["Dropped"],
 }
 _PLACES = {name: module for module, names in _PUBLIC.items() for name in names}
 

@@ -17,24 +17,28 @@ that the test makes on its own user object are seen. Changes by ``update()`` are
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
-from django.db.models import Model
+from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Model, QuerySet
+from pydantic_core import to_jsonable_python
 
 from ..auth.principal import Auth, Principal, anonymous
+from ..declarations.fields.keys import key_text, key_value
+from ..declarations.model_resources import ModelResource
 from ..declarations.server import default_server, server_named
 from ..protocol.jsonrpc import ResourceNotFound
 from ..protocol.revisions import LATEST
 from .environment import are_connections_free
-from .http import HttpWire
 from .peers import DEFAULT_LEVEL, Log, Peer, Progress
-from .questions import Caller, as_json, as_text, as_uri
-from .results import Answer, Listed, Prompted, ReadResult, Result, RpcError
+from .questions import Caller
+from .results import Answer, Listed, Prompted, ReadResult, Result, RpcError, recorded
 from .snapshots import assert_matches, canonical
-from .wires import JSON, recorded
+from .wires import JSON, HttpWire
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +91,52 @@ def _as_loaded(user: Any) -> Any:
         if field.attname in user.__dict__
     }
     return type(user).from_db(user._state.db, list(values), list(values.values()))
+
+
+# Arguments, as a client would send them. A row becomes the key that the server's schema uses.
+
+
+def as_json(server: Server, value: Any) -> Any:
+    """Return ``value`` as JSON. Raise ``TypeError`` if that is not possible."""
+
+    def other(one: Any) -> Any:
+        if isinstance(one, Model):
+            return key_value(one, _lookup(server, one))
+        if isinstance(one, QuerySet):
+            return list(one)
+        if hasattr(one, "__str__") and type(one).__name__ == "__proxy__":  # a lazy translation
+            return str(one)
+        raise TypeError(f"{one!r} is nothing that a client can send.")
+
+    return to_jsonable_python(value, fallback=other)
+
+
+def as_text(server: Server, value: Any) -> str:
+    """Return ``value`` as the text of a prompt's argument."""
+    if isinstance(value, Model):
+        return key_text(value, _lookup(server, value))
+    found = as_json(server, value)
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+def as_uri(server: Server, thing: Any) -> str:
+    """Return the URI of a row of a registered model, or the given URI."""
+    if isinstance(thing, Model):
+        return server.ready().resource_of(type(thing))._uri_of(thing)
+    return str(thing)
+
+
+def _lookup(server: Server, row: Model) -> str:
+    resource = _resource(server, row)
+    return "pk" if resource is None else resource._lookup
+
+
+def _resource(server: Server, row: Model) -> ModelResource | None:
+    try:
+        return server.ready().resource_of(type(row))
+    except (ImproperlyConfigured, ValueError):
+        # A tool may take the key of a row whose model is not registered.
+        return None
 
 
 A = TypeVar("A", bound=Answer)

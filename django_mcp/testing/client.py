@@ -1,22 +1,28 @@
 """
 ``Client``: the synchronous test client, for tests, commands and a shell.
 
-It runs the methods of ``async_client.AsyncClient`` in an event loop that runs only while the caller
-waits.
+It runs the methods of ``async_client.AsyncClient`` in an event loop (``Loop``) that runs only while
+the caller waits, in the caller's thread. Between two uses of a client nothing runs in the loop and
+no job uses the test's database connections, so the test may use the ORM. The test's own functions
+are called outside the loop for the same reason.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from .async_client import AsyncClient, Options
+from .environment import wait_for_jobs
 from .peers import Log, Progress
 from .questions import Caller
 from .results import Listed, Prompted, ReadResult, Result
-from .wires import JSON, Loop
+from .wires import JSON
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +30,75 @@ if TYPE_CHECKING:
     from ..declarations.server import Server
 
 T = TypeVar("T")
+WITHIN = (
+    "A synchronous client cannot be used where an event loop runs, as in an async test: "
+    "use AsyncClient, which is awaited (async_mcp_client, or self.async_mcp)."
+)
+
+
+class Loop:
+    """An event loop that runs only while the test waits for a coroutine."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._errands: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        self._wanted: asyncio.Event | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of ``work``. Run the test's functions in between."""
+        if _is_running():
+            work.close()
+            raise RuntimeError(WITHIN)
+        task = self._runner.get_loop().create_task(work, context=copy_context())
+        try:
+            while True:
+                self._runner.run(self._until(task))
+                if task.done():
+                    return task.result()
+                self._do(*self._errands.popleft())
+        except BaseException:
+            task.cancel()
+            raise
+        finally:
+            wait_for_jobs()
+
+    async def _until(self, task: asyncio.Task[Any]) -> None:
+        """Run until the task is done or a function of the test has to be called."""
+        self._wanted = asyncio.Event()
+        if self._errands:
+            return
+        wanted = asyncio.ensure_future(self._wanted.wait())
+        await asyncio.wait([task, wanted], return_when=asyncio.FIRST_COMPLETED)
+        wanted.cancel()
+
+    def _do(self, function: Callable[[], Any], answer: asyncio.Future[Any]) -> None:
+        wait_for_jobs()
+        try:
+            value = function()
+        except Exception as error:
+            answer.set_exception(error)
+        else:
+            answer.set_result(value)
+
+    async def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call ``function`` in the test's thread while the event loop is paused."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._errands.append((partial(function, *args), answer))
+        if self._wanted is not None:
+            self._wanted.set()
+        return await answer
+
+    def close(self) -> None:
+        if not _is_running():
+            self._runner.close()
+
+
+def _is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class _Inner(AsyncClient):

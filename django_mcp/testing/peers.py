@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..protocol.envelope import CAPABILITIES, CLIENT_INFO, LOG_LEVEL, VERSION
 from ..protocol.revisions import REVISIONS
-from .http import HttpWire
 from .questions import Answers, Caller
-from .results import RpcError
-from .wires import JSON, Ends, Id, MemoryWire, StdioWire, Wire, unwatch, watch
+from .results import RpcError, unwatch, watch
+from .wires import JSON, Ends, HttpWire, Id, MemoryWire, StdioWire, Wire
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
@@ -30,9 +29,8 @@ T = TypeVar("T")
 WIRES: dict[str, type[Wire]] = {"memory": MemoryWire, "http": HttpWire, "stdio": StdioWire}
 CLIENT = {"name": "django_mcp.testing", "version": "1"}
 DEFAULT_LEVEL = "info"  # the log level of a session that sets none
-# methods with progress notifications
-TOLD_OF = frozenset(("tools/call", "resources/read", "prompts/get"))
-NOT_ASKED = -32601  # error code for a question without an answer
+METHODS_WITH_PROGRESS = frozenset(("tools/call", "resources/read", "prompts/get"))
+UNANSWERED_CODE = -32601  # of the error that answers a question without an answer
 
 
 class Progress(NamedTuple):
@@ -183,14 +181,14 @@ class Peer:
             if waiting is not None and not waiting.response.done():
                 waiting.response.set_result(message | {"status": status})
         elif "id" in message:
-            self.spawn(self._reply(message))
+            self.spawn(self._respond_to(message))
         else:
             self._note(message["method"], message.get("params", {}), message)
 
     def _note(self, method: str, params: JSON, message: JSON) -> None:
         if method == "notifications/progress":
-            told = (params["progress"], params.get("total"), params.get("message"))
-            self.progress.append(Progress(*told))
+            progress = (params["progress"], params.get("total"), params.get("message"))
+            self.progress.append(Progress(*progress))
         elif method == "notifications/message":
             self.logs.append(Log(params["level"], params.get("data"), params.get("logger")))
         else:
@@ -222,17 +220,17 @@ class Peer:
 
     # Questions.
 
-    async def _reply(self, question: JSON) -> None:
+    async def _respond_to(self, question: JSON) -> None:
         """Answer a request of the server with a response."""
-        reply: JSON = {"jsonrpc": "2.0", "id": question["id"]}
+        response: JSON = {"jsonrpc": "2.0", "id": question["id"]}
         try:
-            reply["result"] = await self._answered(question)
+            response["result"] = await self._answered(question)
         except Exception as problem:
             # The server gets an error so that its call ends. The test gets the exception.
             self.object(problem)
-            reply["error"] = {"code": NOT_ASKED, "message": "Nobody answers this."}
+            response["error"] = {"code": UNANSWERED_CODE, "message": "This question has no answer."}
         try:
-            await self.wire.send(reply)
+            await self.wire.send(response)
         except Exception as problem:
             self.object(problem)
 
@@ -253,8 +251,8 @@ class Peer:
 
     async def notify(self, method: str, **params: Any) -> None:
         """Send a notification."""
-        told = {"params": params} if params else {}
-        await self.wire.send({"jsonrpc": "2.0", "method": method} | told)
+        message = {"jsonrpc": "2.0", "method": method}
+        await self.wire.send(message | {"params": params} if params else message)
 
     async def request(self, method: str, params: JSON) -> JSON:
         """Return the result of a request after answering all questions. Raise ``RpcError``."""
@@ -294,10 +292,10 @@ class Peer:
     def message(self, id: Id, method: str, params: JSON) -> JSON:
         """Return a request as it is sent."""
         meta: JSON = {} if self.revision.handshake else self.envelope()
-        if method in TOLD_OF:
+        if method in METHODS_WITH_PROGRESS:
             meta["progressToken"] = id
-        said = params | ({"_meta": meta | params.get("_meta", {})} if meta else {})
-        return {"jsonrpc": "2.0", "id": id, "method": method, "params": said}
+        params = params | ({"_meta": meta | params.get("_meta", {})} if meta else {})
+        return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
 
     def envelope(self) -> JSON:
         """Return the client's metadata, part of every request in revisions without a handshake."""

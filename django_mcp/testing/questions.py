@@ -1,11 +1,8 @@
 """
-Answers to the server's questions, and conversion of test values to JSON.
+Answers to the server's questions.
 
 A test gives answers as values or functions. A question without an answer fails the test with the
 question's text. It is never answered by a default. Answers have the format of the newest revision.
-
-``as_json`` and ``as_text`` convert arguments as a client would send them. A row becomes the key
-that the server's schema uses, so that a test may pass a model instance.
 
 Sources: client/elicitation, client/sampling and client/roots of each revision.
 """
@@ -14,63 +11,8 @@ from __future__ import annotations
 
 import enum
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
-
-from django.core.exceptions import ImproperlyConfigured
-from django.db.models import Model, QuerySet
-from pydantic_core import to_jsonable_python
-
-from ..declarations.fields.keys import key_text, key_value
-from ..declarations.model_resources import ModelResource
-
-if TYPE_CHECKING:
-    from ..declarations.server import Server
-
-
-def as_json(server: Server, value: Any) -> Any:
-    """Return ``value`` as JSON. Raise ``TypeError`` if that is not possible."""
-
-    def other(one: Any) -> Any:
-        if isinstance(one, Model):
-            return key_value(one, _lookup(server, one))
-        if isinstance(one, QuerySet):
-            return list(one)
-        if hasattr(one, "__str__") and type(one).__name__ == "__proxy__":  # a lazy translation
-            return str(one)
-        raise TypeError(f"{one!r} is nothing that a client can send.")
-
-    return to_jsonable_python(value, fallback=other)
-
-
-def as_text(server: Server, value: Any) -> str:
-    """Return ``value`` as the text of a prompt's argument."""
-    if isinstance(value, Model):
-        return key_text(value, _lookup(server, value))
-    found = as_json(server, value)
-    return found if isinstance(found, str) else json.dumps(found)
-
-
-def as_uri(server: Server, thing: Any) -> str:
-    """Return the URI of a row of a registered model, or the given URI."""
-    if isinstance(thing, Model):
-        return server.ready().resource_of(type(thing))._uri_of(thing)
-    return str(thing)
-
-
-def _lookup(server: Server, row: Model) -> str:
-    resource = _resource(server, row)
-    return "pk" if resource is None else resource._lookup
-
-
-def _resource(server: Server, row: Model) -> ModelResource | None:
-    try:
-        return server.ready().resource_of(type(row))
-    except (ImproperlyConfigured, ValueError):
-        # A tool may take the key of a row whose model is not registered.
-        return None
-
+from typing import Any, Protocol
 
 JSON = dict[str, Any]
 # Calls a function of the test where its code may use the ORM.

@@ -1,21 +1,120 @@
 """
-Results that a test client received, with assertions.
+Results that a test client received, with assertions, and the record of what each request did.
 
 Each assertion returns the result, so that assertions can be chained. A failed assertion shows all
 that was received: text, data, and exceptions that the server logged. ``Listed`` is a list of items
 as they were received, with look-up by name.
+
+``recorded`` collects the bugs and SQL queries of one call. The record is in a context variable,
+which tasks and jobs of the call inherit, so concurrent calls have separate records. Over stdio the
+context is lost, so only a single running call can be recorded. Nothing is recorded while no client
+is open.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import logging
+import threading
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Self
 
-from .wires import JSON, RequestRecord
+from ..calls.execution import around, queries_through
+
+JSON = dict[str, Any]
+
+
+# Savepoints are made by transactions, not by the project's code.
+UNCOUNTED = ("SAVEPOINT", "RELEASE", "ROLLBACK")
+logger = logging.getLogger("django_mcp")
+
+
+@dataclass(eq=False)
+class RequestRecord:
+    """The bugs and the project's SQL queries during one request."""
+
+    bugs: list[BaseException] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
+
+
+_current: ContextVar[RequestRecord | None] = ContextVar("django_mcp_testing_record", default=None)
+_open: list[RequestRecord] = []
+
+
+@contextmanager
+def recorded() -> Iterator[RequestRecord]:
+    """Yield a record of what the calls do that start in this block."""
+    record = RequestRecord()
+    token = _current.set(record)
+    _open.append(record)
+    try:
+        yield record
+    finally:
+        _open.remove(record)
+        _current.reset(token)
+
+
+def _record() -> RequestRecord | None:
+    return _current.get() or (_open[0] if len(_open) == 1 else None)
+
+
+def _note_bug(entry: logging.LogRecord) -> bool:
+    """Record logged exceptions. This is a log filter that lets every record pass."""
+    record = _record()
+    error = entry.exc_info[1] if isinstance(entry.exc_info, tuple) else None
+    if record is not None and error is not None and entry.levelno >= logging.ERROR:
+        record.bugs.append(error)
+    return True
+
+
+@contextmanager
+def _note_queries(request: Any) -> Iterator[None]:
+    """Record queries in the thread that runs the project's code (``calls.execution.around``)."""
+    record = _record()
+    if record is None:
+        yield
+        return
+
+    def note(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
+        # In a test, calls share one connection. Only the queries of this call are recorded.
+        if _record() is record and not str(sql).startswith(UNCOUNTED):
+            record.queries.append(str(sql))
+        return execute(sql, params, many, context)
+
+    with queries_through(note):
+        yield
+
+
+_lock = threading.Lock()
+_clients = 0
+
+
+def watch() -> None:
+    """Start recording for one more client."""
+    global _clients
+    with _lock:
+        _clients += 1
+        if _clients == 1:
+            logger.addFilter(_note_bug)
+            around.append(_note_queries)
+
+
+def unwatch() -> None:
+    """Stop recording for one client."""
+    global _clients
+    with _lock:
+        _clients -= 1
+        if not _clients:
+            logger.removeFilter(_note_bug)
+            around.remove(_note_queries)
+
+
+# Results.
 
 
 class Listed(list[JSON]):

@@ -1,208 +1,50 @@
 """
-In-process transports of the test clients, with what a synchronous client needs around them.
+In-process transports of the test clients: messages in memory, over stdio, and over HTTP.
 
-``MemoryWire`` and ``StdioWire`` run the server without sockets. Messages are encoded to JSON in
-both directions, and received in order in the client's event loop.
+No transport uses sockets. Messages are encoded to JSON in both directions, and received in order in
+the client's event loop.
 
-``recorded`` collects the bugs and SQL queries of one call. The record is in a context variable,
-which tasks and jobs of the call inherit, so concurrent calls have separate records. Over stdio the
-context is lost, so only a single running call can be recorded. Nothing is recorded while no client
-is open.
+``HttpWire`` sends requests to the project's ASGI application. Status, headers, events and
+disconnects are those of a real connection. It can drop a connection after any message and resume
+its stream by ``Last-Event-ID``. An event that arrives twice is an error, because a client would
+process it twice.
 
-``Loop`` is the event loop of a synchronous client. It runs in the test's thread while the test
-waits. Between two uses of a client nothing runs in the loop and no job uses the test's database
-connections, so the test may use the ORM. The test's own functions are called outside the loop for
-the same reason.
+Source: basic/transports of each revision.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
-import logging
 import os
+import re
+import secrets
 import threading
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from django.http.request import split_domain_port, validate_host
 
-from ..calls.execution import around, queries_through
+from ..auth.principal import verifiers_of_tests
 from ..conf import settings
+from ..declarations.arguments import value_at
+from ..protocol import http_rules
+from ..protocol.http_rules import NAMED
 from ..protocol.jsonrpc import encode
+from ..routing import as_asgi
 from ..transports.http.security import allowed_hosts
 from ..transports.pipe import Conversation
 from ..transports.stdio import serve
-from .environment import wait_for_jobs
+from .results import RpcError
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
     from ..declarations.server import Server
     from ..protocol.revisions import Revision
-
-# Savepoints are made by transactions, not by the project's code.
-UNCOUNTED = ("SAVEPOINT", "RELEASE", "ROLLBACK")
-logger = logging.getLogger("django_mcp")
-
-
-@dataclass(eq=False)
-class RequestRecord:
-    """The bugs and the project's SQL queries during one request."""
-
-    bugs: list[BaseException] = field(default_factory=list)
-    queries: list[str] = field(default_factory=list)
-
-
-_current: ContextVar[RequestRecord | None] = ContextVar("django_mcp_testing_record", default=None)
-_open: list[RequestRecord] = []
-
-
-@contextmanager
-def recorded() -> Iterator[RequestRecord]:
-    """Yield a record of what the calls do that start in this block."""
-    record = RequestRecord()
-    token = _current.set(record)
-    _open.append(record)
-    try:
-        yield record
-    finally:
-        _open.remove(record)
-        _current.reset(token)
-
-
-def _record() -> RequestRecord | None:
-    return _current.get() or (_open[0] if len(_open) == 1 else None)
-
-
-def _note_bug(entry: logging.LogRecord) -> bool:
-    """Record logged exceptions. This is a log filter that lets every record pass."""
-    record = _record()
-    error = entry.exc_info[1] if isinstance(entry.exc_info, tuple) else None
-    if record is not None and error is not None and entry.levelno >= logging.ERROR:
-        record.bugs.append(error)
-    return True
-
-
-@contextmanager
-def _note_queries(request: Any) -> Iterator[None]:
-    """Record queries in the thread that runs the project's code (``calls.execution.around``)."""
-    record = _record()
-    if record is None:
-        yield
-        return
-
-    def note(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
-        # In a test, calls share one connection. Only the queries of this call are recorded.
-        if _record() is record and not str(sql).startswith(UNCOUNTED):
-            record.queries.append(str(sql))
-        return execute(sql, params, many, context)
-
-    with queries_through(note):
-        yield
-
-
-_lock = threading.Lock()
-_clients = 0
-
-
-def watch() -> None:
-    """Start recording for one more client."""
-    global _clients
-    with _lock:
-        _clients += 1
-        if _clients == 1:
-            logger.addFilter(_note_bug)
-            around.append(_note_queries)
-
-
-def unwatch() -> None:
-    """Stop recording for one client."""
-    global _clients
-    with _lock:
-        _clients -= 1
-        if not _clients:
-            logger.removeFilter(_note_bug)
-            around.remove(_note_queries)
-
-
-T = TypeVar("T")
-WITHIN = (
-    "A synchronous client cannot be used where an event loop runs, as in an async test: "
-    "use AsyncClient, which is awaited (async_mcp_client, or self.async_mcp)."
-)
-
-
-class Loop:
-    """An event loop that runs only while the test waits for a coroutine."""
-
-    def __init__(self) -> None:
-        self._runner = asyncio.Runner()
-        self._errands: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
-        self._wanted: asyncio.Event | None = None
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of ``work``. Run the test's functions in between."""
-        if _is_running():
-            work.close()
-            raise RuntimeError(WITHIN)
-        task = self._runner.get_loop().create_task(work, context=copy_context())
-        try:
-            while True:
-                self._runner.run(self._until(task))
-                if task.done():
-                    return task.result()
-                self._do(*self._errands.popleft())
-        except BaseException:
-            task.cancel()
-            raise
-        finally:
-            wait_for_jobs()
-
-    async def _until(self, task: asyncio.Task[Any]) -> None:
-        """Run until the task is done or a function of the test has to be called."""
-        self._wanted = asyncio.Event()
-        if self._errands:
-            return
-        wanted = asyncio.ensure_future(self._wanted.wait())
-        await asyncio.wait([task, wanted], return_when=asyncio.FIRST_COMPLETED)
-        wanted.cancel()
-
-    def _do(self, function: Callable[[], Any], answer: asyncio.Future[Any]) -> None:
-        wait_for_jobs()
-        try:
-            value = function()
-        except Exception as error:
-            answer.set_exception(error)
-        else:
-            answer.set_result(value)
-
-    async def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call ``function`` in the test's thread while the event loop is paused."""
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._errands.append((partial(function, *args), answer))
-        if self._wanted is not None:
-            self._wanted.set()
-        return await answer
-
-    def close(self) -> None:
-        if not _is_running():
-            self._runner.close()
-
-
-def _is_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
 
 JSON = dict[str, Any]
 Id = str | int
@@ -275,9 +117,9 @@ class Wire:
 
     async def cancel(self, id: Id, reason: str) -> None:
         """Cancel a request of the client."""
-        told = {"requestId": id, "reason": reason}
+        params = {"requestId": id, "reason": reason}
         method = "notifications/cancelled"
-        await self.send({"jsonrpc": "2.0", "method": method, "params": told})
+        await self.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def close(self) -> None:
         """Disconnect."""
@@ -322,10 +164,12 @@ class StdioWire(Wire):
         host = answered_to(public_host(), IN_TESTS)
         served = serve(ends.server, ends.principal, reading, writing, caught=False, host=host)
         self._served = self._loop.create_task(served)
-        self._hearing = threading.Thread(target=self._hear, name="mcp-test-pipe", daemon=True)
-        self._hearing.start()
+        self._reader_thread = threading.Thread(
+            target=self._read_lines, name="mcp-test-pipe", daemon=True
+        )
+        self._reader_thread.start()
 
-    def _hear(self) -> None:
+    def _read_lines(self) -> None:
         with open(self._reading, "rb") as lines, contextlib.suppress(RuntimeError):
             for line in lines:
                 self._loop.call_soon_threadsafe(self.ends.owner.take, json.loads(line))
@@ -339,7 +183,7 @@ class StdioWire(Wire):
         await self._served
         for descriptor in self._theirs:
             os.close(descriptor)
-        await asyncio.to_thread(self._hearing.join)
+        await asyncio.to_thread(self._reader_thread.join)
 
 
 def _raw(message: Any) -> str:
@@ -349,3 +193,293 @@ def _raw(message: Any) -> str:
 def _write(descriptor: int, line: bytes) -> None:
     while line:
         line = line[os.write(descriptor, line) :]
+
+
+# HTTP.
+
+PLAIN_HEADER = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
+HTTP_ERROR_CODE = -32000  # of an HTTP error without a JSON-RPC error
+
+
+class Dropped(ConnectionError):
+    """The connection broke before the answer came, and nothing can be resumed."""
+
+
+class TestTokenVerifier:
+    """A ``TokenVerifier`` that accepts one client's random token and returns its principal."""
+
+    def __init__(self, ends: Ends) -> None:
+        self.token, self._ends = secrets.token_urlsafe(32), ends
+
+    async def verify(self, token: str, server: Any) -> Principal | None:
+        known = secrets.compare_digest(token, self.token) and server is self._ends.server
+        return await self._ends.principal() if known else None
+
+
+class HttpWire(Wire):
+    """The HTTP transport of one test client, with as many connections as it needs."""
+
+    def __init__(self, ends: Ends) -> None:
+        super().__init__(ends)
+        self.application = ends.application or as_asgi(ends.server)
+        self.host = answered_to(IN_TESTS, public_host())
+        self.session: str | None = None
+        self.drop_after: int | None = None  # drop a connection after this many messages
+        self.drops = 0
+        self.seen: set[str] = set()  # ids of events that were read
+        self.dropped: list[HttpExchange] = []  # dropped and not resumed yet
+        self._acting: TestTokenVerifier | None = None
+        self._exchanges: dict[asyncio.Task[None], HttpExchange] = {}
+        self._notifications: HttpExchange | None = None
+
+    async def open(self) -> None:
+        if (await self.ends.principal()).is_authenticated:
+            self._acting = TestTokenVerifier(self.ends)
+            verifiers_of_tests.append(self._acting)
+
+    # Sending.
+
+    async def send(self, message: Any) -> None:
+        raw = message if isinstance(message, str) else json.dumps(message)
+        is_request = isinstance(message, dict) and "method" in message and "id" in message
+        exchange = HttpExchange(self, "POST", self._headers(message), raw.encode())
+        exchange.about = message["id"] if is_request else None
+        task = self._begin(exchange)
+        if not is_request:
+            await task
+            if exchange.status != 202:
+                raise exchange.refusal()
+
+    async def hear(self) -> None:
+        """Open the stream for notifications of a session (transports, "Listening")."""
+        if self.session is not None and self._notifications is None:
+            self._notifications = HttpExchange(
+                self, "GET", self._headers(accept=http_rules.SSE_TYPE)
+            )
+            self._begin(self._notifications)
+            await self._notifications.begun.wait()
+            if not self._notifications.is_stream:
+                raise self._notifications.refusal()
+
+    async def cancel(self, id: Id, reason: str) -> None:
+        if self.ends.revision.handshake:
+            await super().cancel(id, reason)
+            return
+        for exchange in self._exchanges.values():
+            # Without sessions, a client cancels a request by closing its stream.
+            if exchange.about == id:
+                exchange.cut()
+
+    async def drop(self) -> int:
+        """Drop every connection and wait until the server notices. Return how many were open."""
+        cut = [exchange for exchange in self._exchanges.values() if not exchange.left]
+        for exchange in cut:
+            exchange.cut()
+        await self.arrive()
+        self.drops += len(cut)
+        return len(cut)
+
+    async def arrive(self) -> None:
+        if left := [task for task, exchange in self._exchanges.items() if exchange.left]:
+            await asyncio.wait(left, timeout=5)
+
+    async def resume(self) -> None:
+        """Resume all dropped streams after the last event that was read of each."""
+        dropped, self.dropped = self.dropped, []
+        for exchange in dropped:
+            again = HttpExchange(
+                self, "GET", self._headers(accept=http_rules.SSE_TYPE, last=exchange.last)
+            )
+            again.about, again.last = exchange.about, exchange.last
+            self._notifications = again if exchange is self._notifications else self._notifications
+            self._begin(again)
+
+    async def close(self) -> None:
+        await self.drop()
+        if self.session is not None:
+            await self._begin(HttpExchange(self, "DELETE", self._headers()))
+        if self._acting is not None:
+            verifiers_of_tests.remove(self._acting)
+
+    def _begin(self, exchange: HttpExchange) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(exchange.run())
+        self._exchanges[task] = exchange
+        task.add_done_callback(lambda task: self._exchanges.pop(task, None))
+        return task
+
+    # The end of a connection.
+
+    def over(self, exchange: HttpExchange) -> None:
+        """Handle the end of a connection: resume it, or fail the request that waits for it."""
+        is_awaited = exchange.about is not None and self.ends.owner.is_waiting(exchange.about)
+        if exchange.left and exchange.last and (is_awaited or exchange is self._notifications):
+            self.dropped.append(exchange)
+            if self.drop_after is not None:
+                asyncio.get_running_loop().create_task(self.resume())
+        elif is_awaited and exchange.about is not None:
+            self._unanswered(exchange, exchange.about)
+
+    def _unanswered(self, exchange: HttpExchange, about: Id) -> None:
+        # The server closed the stream before the response, so the client has to reconnect.
+        if exchange.last and exchange.is_stream:
+            self.dropped.append(exchange)
+            asyncio.get_running_loop().create_task(self.resume())
+        elif exchange.left:
+            self.ends.owner.refuse(about, Dropped(Dropped.__doc__))
+        else:
+            self.ends.owner.refuse(about, exchange.refusal())
+
+    # Headers.
+
+    def _headers(
+        self, message: Any = None, *,
+        accept: str = f"{http_rules.JSON_TYPE}, {http_rules.SSE_TYPE}",
+        last: str | None = None,
+    ) -> dict[str, str]:  # fmt: skip
+        revision = self.ends.revision
+        has_version = not revision.handshake or (
+            self.session is not None and revision.version_header
+        )
+        found = {
+            "host": self.host, "accept": accept, "content-type": http_rules.JSON_TYPE,
+            "authorization": f"Bearer {self._acting.token}" if self._acting else None,
+            http_rules.PROTOCOL_VERSION: revision.name if has_version else None,
+            http_rules.SESSION_ID: self.session,
+            http_rules.LAST_EVENT_ID: last,
+        }  # fmt: skip
+        if not revision.handshake and isinstance(message, dict):
+            found |= self._mirrored(message)
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _mirrored(self, message: JSON) -> dict[str, str | None]:
+        """Return the headers that repeat parts of the body (streamable-http, "Custom Headers")."""
+        method, params = message.get("method", ""), message.get("params", {})
+        found: dict[str, str | None] = {http_rules.METHOD: method or None}
+        if isinstance(name := params.get(NAMED.get(method, "")), str):
+            found[http_rules.NAME] = encoded(name)
+        tool = self.ends.server._catalog.tools.get(str(params.get("name")))
+        for path, header in tool._mirrored if tool is not None else ():
+            value = value_at(path, params.get("arguments", {}))
+            if isinstance(value, str | int):
+                found[http_rules.PARAM_PREFIX + header.lower()] = encoded(value)
+        return found
+
+
+class HttpExchange:
+    """One HTTP request and its response, as far as it was received before a disconnect."""
+
+    def __init__(self, wire: HttpWire, method: str, headers: JSON, body: bytes = b"") -> None:
+        self.wire, self.method = wire, method
+        self.about: Id | None = None  # id of the JSON-RPC request
+        self.last: str | None = None  # id of the last event that was read
+        self.status: int | None = None
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        self.left = self.ended = False
+        self.error: Exception | None = None  # an exception of the application
+        self.begun = asyncio.Event()
+        self._raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        self._count = 0
+        self._rest = b""
+        self._inbox: asyncio.Queue[JSON] = asyncio.Queue()
+        self._inbox.put_nowait({"type": "http.request", "body": body, "more_body": False})
+
+    async def run(self) -> None:
+        path = f"/{self.wire.ends.server.path}"
+        scope = {
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1", "method": self.method, "scheme": "http", "path": path,
+            "raw_path": path.encode(), "query_string": b"", "root_path": "",
+            "headers": self._raw, "client": ("127.0.0.1", 50_000), "server": (self.wire.host, 80),
+        }  # fmt: skip
+        try:
+            await self.wire.application(scope, self._receive, self._send)
+        except OSError:
+            if not self.left:
+                raise
+        except Exception as problem:
+            self.error = problem
+        finally:
+            self.begun.set()
+            self.wire.over(self)
+
+    def cut(self) -> None:
+        """Disconnect, as after a loss of the network."""
+        self.left = True
+        self._inbox.put_nowait({"type": "http.disconnect"})
+
+    async def _receive(self) -> JSON:
+        if self.ended:
+            return {"type": "http.disconnect"}
+        return await self._inbox.get()
+
+    async def _send(self, message: JSON) -> None:
+        if self.left:
+            # ASGI 2.4: send() raises OSError after a disconnect
+            raise OSError("The client has left.")
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            pairs = ((name.decode(), value.decode("latin-1")) for name, value in message["headers"])
+            self.headers = dict(pairs)
+            self.wire.session = self.headers.get(http_rules.SESSION_ID, self.wire.session)
+            self.begun.set()
+            return
+        self.ended = not message.get("more_body", False)
+        if self.is_stream:
+            self._stream(message.get("body", b""))
+            return
+        self.body += message.get("body", b"")
+        if self.ended and self.body and self.headers.get("content-type") == http_rules.JSON_TYPE:
+            self._take(json.loads(self.body))
+
+    @property
+    def is_stream(self) -> bool:
+        return self.headers.get("content-type") == http_rules.SSE_TYPE
+
+    def refusal(self) -> Exception:
+        """Return the error for a response without a message for the request."""
+        if self.error is not None:
+            return self.error
+        words = f"HTTP {self.status} {self.body.decode('utf-8', 'replace')[:500]}".strip()
+        return RpcError({"code": HTTP_ERROR_CODE, "message": words}, self.status)
+
+    def _take(self, message: Any) -> None:
+        self.wire.ends.owner.take(message, self.about, self.status)
+
+    # Events (HTML, 9.2.6).
+
+    def _stream(self, data: bytes) -> None:
+        *blocks, self._rest = (self._rest + data).split(b"\n\n")
+        for block in blocks:
+            if self.left:
+                return
+            self._event(dict(_fields(block.decode())))
+
+    def _event(self, fields: dict[str, str]) -> None:
+        id, data = fields.get("id"), fields.get("data")
+        self.last = id or self.last
+        if not data:
+            return
+        if id is not None and id in self.wire.seen:
+            self.wire.ends.owner.object(AssertionError(f"The event {id} came twice."))
+        self.wire.seen |= {id} if id else set()
+        self._take(json.loads(data))
+        self._count += 1
+        if self.wire.drop_after is not None and self._count >= self.wire.drop_after:
+            self.wire.drops += 1
+            self.cut()
+
+
+def _fields(block: str) -> Iterator[tuple[str, str]]:
+    for line in block.split("\n"):
+        name, _, value = line.partition(":")
+        if name:
+            yield name, value.removeprefix(" ")
+
+
+def encoded(value: Any) -> str:
+    """Encode a value for a header (streamable-http, "Value Encoding")."""
+    text = json.dumps(value) if isinstance(value, bool | int) else str(value)
+    if PLAIN_HEADER.fullmatch(text) and not (text.startswith("=?base64?") and text.endswith("?=")):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="

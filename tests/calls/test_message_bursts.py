@@ -48,7 +48,7 @@ def client(loop, server, waited, before):
     @server.tool(permission=mcp.PUBLIC)
     async def burst(request) -> str:
         """Say a lot, from a thread that is not a job of ours."""
-        found = call_manager().writer._lanes
+        found = call_manager().writer._queues
 
         def speak():
             for number in range(MANY):
@@ -122,7 +122,14 @@ def test_sender_is_slowed_down_to_the_speed_of_the_database(client, waited, monk
 
 
 @pytest.mark.parametrize(
-    "waiting", [0, 1, event_writer.TURN - 1, event_writer.TURN + 1, 10 * event_writer.TURN - 1]
+    "waiting",
+    [
+        0,
+        1,
+        event_writer.MESSAGES_PER_PAUSE - 1,
+        event_writer.MESSAGES_PER_PAUSE + 1,
+        10 * event_writer.MESSAGES_PER_PAUSE - 1,
+    ],
 )
 def test_short_queue_causes_no_pause(waiting, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("A pause"))
@@ -133,8 +140,8 @@ def test_pause_grows_with_the_queue_up_to_a_limit(monkeypatch):
     paused: list[float] = []
     monkeypatch.setattr(time, "sleep", paused.append)
     for turns in (1, 3, 300):
-        event_writer.pace(turns * event_writer.TURN)
-    assert paused[0] < paused[1] < paused[2] == event_writer.LONGEST_PAUSE
+        event_writer.pace(turns * event_writer.MESSAGES_PER_PAUSE)
+    assert paused[0] < paused[1] < paused[2] == event_writer.MAX_PAUSE_SECONDS
 
 
 @pytest.mark.usefixtures("real_threads")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def recorded(monkeypatch):
     found = []
-    monkeypatch.setattr(capture, "say", lambda *changes: found.extend(changes))
+    monkeypatch.setattr(capture, "record_after_commit", lambda *changes: found.extend(changes))
     return found
 
 
@@ -41,12 +41,12 @@ def deployed():
 
 def test_unchanged_catalog_sends_no_notification(recorded, deployed):
     for _ in range(2):
-        api.tell(deployed("Add."))
+        api.announce_changed_lists(deployed("Add."))
     assert recorded == [] and BroadcastCursor.objects.count() == 3
 
 
 def test_changed_catalog_sends_one_list_notification(recorded, deployed):
-    api.tell(deployed("Add."))
+    api.announce_changed_lists(deployed("Add."))
     for _ in range(2):
-        api.tell(deployed("Add one."))
+        api.announce_changed_lists(deployed("Add one."))
     assert recorded == [("list", {"what": "tools", "server": "deployed"})]

@@ -108,7 +108,7 @@ def test_proxy_of_the_user_model_is_recorded(user_and_group):
 def test_class_with_the_id_of_a_deleted_sender_is_not_taken_for_it(user_and_group):
     (receiver,) = (
         one() for (uid, sender), one, *_ in signals.post_delete.receivers
-        if sender == id(User) and "permission_changes.deleted" in str(uid)
+        if sender == id(User) and "permission_changes.user_deleted" in str(uid)
     )  # fmt: skip
     signals.post_delete.connect(receiver, sender=Company, dispatch_uid="the same id")
     try:

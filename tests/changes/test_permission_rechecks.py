@@ -28,7 +28,7 @@ def test_recheck_of_a_cancelled_call_still_reads_its_permissions(alice, server, 
     call = ClientCall(1, "tools/call", {}, REVISIONS["2026-07-28"])
     run = CallRun(call, server, Principal(alice), None, NoNotifier(), work=work)
     run.stop.set()
-    assert asyncio.run(permission_rechecks._admits(run, Principal(alice))) is True
+    assert asyncio.run(permission_rechecks._is_permitted(run, Principal(alice))) is True
 
 
 def test_failed_recheck_is_retried(monkeypatch, caplog):
@@ -43,7 +43,7 @@ def test_failed_recheck_is_retried(monkeypatch, caplog):
 
     async def looked() -> None:
         one = permission_rechecks.PermissionRechecker()
-        monkeypatch.setattr(one, "_look_at", look_at)
+        monkeypatch.setattr(one, "_check_calls", look_at)
         one._take(ChangeSet(users={"7": None}))
         await one._task
 

@@ -31,7 +31,7 @@ def shown():
 @pytest.mark.django_db
 def test_rows_of_another_backend_are_told(shown, monkeypatch, django_capture_on_commit_callbacks):
     told: list[Any] = []
-    monkeypatch.setattr(capture, "tell_here", told.extend)
+    monkeypatch.setattr(capture, "notify_this_process", told.extend)
     user = User.objects.create_user("alice")
     with django_capture_on_commit_callbacks(execute=True):
         Token.make(user, "t")

@@ -53,7 +53,7 @@ def test_its_test_passes(shown, django_db_blocker, django_db_setup):
 @pytest.mark.django_db
 def test_what_is_written_by_hand_is_told(shown, monkeypatch, django_capture_on_commit_callbacks):
     told: list[Any] = []
-    monkeypatch.setattr(capture, "tell_here", told.extend)
+    monkeypatch.setattr(capture, "notify_this_process", told.extend)
     invoice = make_invoice("A-1", make_user("alice"))
     Invoice.objects.update(status=Invoice.Status.DRAFT)
     with django_capture_on_commit_callbacks(execute=True):

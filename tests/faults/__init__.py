@@ -1,9 +1,10 @@
 """
-The campaign of faults: real servers and processes, and what strikes them while clients watch.
+The fault campaign: real servers and processes, in which faults are injected while clients check.
 
-``python -m tests.faults`` (``make faults``) starts it all. ``project`` is what is served, with the
-points where faults strike; ``databases``, ``services``, ``proxy``, ``zygote`` and ``workers`` are
-the machines; ``schedule`` says what strikes and when, a function of the seed; ``faults`` does it,
-with ``arms`` where it waits for a point; ``checker`` is a process that shares no code with any of
-this, and tells what clients saw (``checking`` starts it); ``report`` judges.
+``python -m tests.faults`` (``make faults``) runs it. ``project`` is the Django project that is
+served, with its injection points. ``databases``, ``services``, ``proxy``, ``fork_server`` and
+``workers`` run its processes. ``schedule`` derives from a seed which faults are injected when.
+``faults`` injects them; ``armed_faults`` are those that wait for an injection point. ``checker`` is
+a separate process that shares no code with the rest and reports what clients received
+(``checker_process`` starts it). ``report`` decides whether the campaign passed.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.faults`: a campaign, or one for each mutant, and what came of it."""
+"""`python -m tests.faults`: run a campaign, or one for each mutant, and print its report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import report, services
 from .campaign import POINTS, Campaign, Options
 from .databases import database
 from .project.mutants import IN_THE_LOG, MUTANTS
-from .schedule import NO_DOORBELL, why_not
+from .schedule import NO_WAKEUP_SERVICE, why_not
 
 DATABASES, LAYERS = ("sqlite", "postgres", "mariadb"), ("none", "memory", "redis", "postgres")
 CLIENTS = min(30, 8 * (os.cpu_count() or 1))  # more would have to wait for each other
@@ -28,7 +28,7 @@ MUTANT_SECONDS, MUTANT_EVERY, MUTANT_CLIENTS = 5.0, 1.0, 16
 
 
 def main(arguments: list[str]) -> int:
-    # Whoever is told to end leaves no server behind, as after Ctrl-C.
+    # SIGTERM ends all servers, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     parsed = vars(parser().parse_args(arguments))
     mutants = parsed.pop("mutants")
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def mutated(options: Options, name: str) -> Options:
-    """Faults strike meanwhile where nothing is wrong with the ids."""
+    """Return the options of a mutant's campaign. Faults are injected if its event ids are valid."""
     return Options(
         options.seed, min(options.seconds, MUTANT_SECONDS), options.database, options.layer,
         mutant=name, workers=2, clients=min(options.clients, MUTANT_CLIENTS),
@@ -73,7 +73,7 @@ def campaign(options: Options) -> int:
         folder = Path(name)
         folder.chmod(0o755)
         kept = stack.enter_context(database(options.database, folder))
-        doorbell = services.DOORBELLS.get(options.layer)
+        doorbell = services.WAKEUP_SERVICES.get(options.layer)
         rings = stack.enter_context(doorbell(folder, kept.port)) if doorbell else None
         made = Campaign(options, folder, kept, rings)
         checked = asyncio.run(made.run())
@@ -84,7 +84,7 @@ def campaign(options: Options) -> int:
 
 
 def memory(database: str) -> Path | None:
-    """Where files are in memory, as far as there is such a place: a slow disk is no fault of ours.
+    """Return a directory in memory, if there is one with enough space: a slow disk disturbs it.
 
     MariaDB does without: it cannot be installed there.
     """
@@ -95,7 +95,7 @@ def memory(database: str) -> Path | None:
 def judge(options: Options, made: Campaign, checked: dict[str, Any], folder: Path) -> int:
     if options.mutant:
         return verdict(options.mutant, checked)
-    lacking = {} if options.layer in services.DOORBELLS else {"p": NO_DOORBELL}
+    lacking = {} if options.layer in services.WAKEUP_SERVICES else {"p": NO_WAKEUP_SERVICE}
     errors = report.worker_errors([worker.log for worker in made.workers])
     for text, count in errors.most_common():
         made.tally.wrong.append(f"{count} times in the logs of workers: {text}")
@@ -113,7 +113,7 @@ def judge(options: Options, made: Campaign, checked: dict[str, Any], folder: Pat
 
 
 def verdict(mutant: str, checked: dict[str, Any]) -> int:
-    """Whether the checker has noticed what the mutant does, and calls it by its name."""
+    """Return 0 if the checker has noticed the mutant and classified it correctly."""
     found, kind = {name: checked.get(f"{name}_count", 0) for name in report.SUMS}, MUTANTS[mutant]
     print(f"mutant {mutant}: {'caught' if found[kind] else 'NOT CAUGHT'} as {kind}: {found}")
     print(f"  of {checked.get('events', 0)} events")
@@ -121,7 +121,7 @@ def verdict(mutant: str, checked: dict[str, Any]) -> int:
 
 
 def keep(folder: Path, options: Options, failed: bool) -> None:
-    """The logs of a campaign that failed."""
+    """Keep the logs of a campaign that failed."""
     if not failed:
         return
     place = Path("build") / "faults" / f"{options.database}-{options.layer}-{options.seed}"

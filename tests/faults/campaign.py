@@ -1,7 +1,7 @@
-"""One campaign: what is started, what strikes, and who watches.
+"""One campaign: starts the processes, injects faults, and collects the checker's report.
 
-The rule: what is ordered comes from the schedule; what becomes of it is waited for beside it, so
-that faults overlap as they do. A worker that dies without having been told to is a failure.
+The schedule determines which faults are injected. Their effects are awaited in parallel, so faults
+overlap. A worker that ends without an injected fault is a failure.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 from tools.database_servers import free_port
 
 from . import faults, schedule, services
-from .arms import Arms
-from .checking import Checker
+from .armed_faults import ArmedFaults
+from .checker_process import Checker
 from .clocks import false_clock
 from .databases import Database
 from .project.mutants import TRIED
 from .report import Tally
 from .schedule import Fault
-from .workers import Program, Worker, Zygote
+from .workers import ForkServer, Program, Worker
 
 LEASES = {"sqlite": 6.0}  # seconds: there all wait for one lock
 LEASE = 3.0
@@ -58,13 +58,13 @@ DEATHS = ("kill-at", "kill")  # what strikes a server that is wrong on purpose
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for."""
+    """The options of the command line."""
 
     seed: int
     seconds: float = 60.0
     database: str = "sqlite"
     layer: str = "redis"
-    faults: int = 0  # go on until so many have struck, instead of for a time
+    faults: int = 0  # run until so many were injected, instead of for a time
     mutant: str = ""
     workers: int = 3
     clients: int = 30
@@ -84,19 +84,23 @@ class Options:
 
 class Campaign:
     def __init__(
-        self, options: Options, folder: Path, database: Database, redis: services.Doorbell | None
+        self,
+        options: Options,
+        folder: Path,
+        database: Database,
+        redis: services.WakeupService | None,
     ) -> None:
         self.options, self.folder, self.database, self.redis = options, folder, database, redis
         self.tally, self.clocks = Tally(), dict[str, float]()
         self.workers: list[Worker] = []
         self._chance = random.Random(f"workers {options.seed}")
-        self.arms = Arms(folder, self.tally, self.note, self._was_struck, self._was_paused)
+        self.armed = ArmedFaults(folder, self.tally, self.note, self._was_struck, self._was_paused)
         self._striking: dict[str, Fault] = {}
         self._checker = Checker(folder)
         self._late = 0  # faults that were struck after their time
         self._port = database.port
         self._proxy = Program(self._was_cut)
-        self._plain, self._wrong = Zygote(), Zygote()
+        self._plain, self._wrong = ForkServer(), ForkServer()
         self._began, self._is_ending = time.monotonic(), False
         self._notes = (folder / "campaign.log").open("a")
 
@@ -104,7 +108,7 @@ class Campaign:
         print(f"{time.monotonic() - self._began:8.2f} {text}", file=self._notes, flush=True)
 
     def environ(self) -> dict[str, str]:
-        """What the processes of the project are told."""
+        """Return the environment of the project's processes."""
         told = {
             "DJANGO_SETTINGS_MODULE": "tests.faults.project.settings",
             "FAULTS_FOLDER": str(self.folder),
@@ -117,10 +121,10 @@ class Campaign:
         }
         return {**os.environ, **told}
 
-    # From the beginning to the end.
+    # Start and end.
 
     async def run(self) -> dict[str, Any]:
-        """What the checker told in the end."""
+        """Run the campaign and return the checker's report."""
         async with AsyncExitStack() as stack:
             await self._start(stack)
             striking = asyncio.create_task(self._strike_on())
@@ -136,19 +140,19 @@ class Campaign:
             os.environ["FAULTS_PORT"] = str(self._port)
             ports = (str(self._port), str(self.database.port))
             await self._proxy.start("tests.faults.proxy", *ports, environ={})
-        await self._plain.start("tests.faults.zygote", environ={})
+        await self._plain.start("tests.faults.fork_server", environ={})
         if self._has_clocks:
-            await self._wrong.start("tests.faults.zygote", environ=false_clock(self.folder))
+            await self._wrong.start("tests.faults.fork_server", environ=false_clock(self.folder))
         await self._plain.manage(self.folder / "migrate.log", *self._migrations())
         self._make_workers()
         await asyncio.gather(*(self._begin(worker) for worker in self.workers))
-        self.arms.workers = self.workers
+        self.armed.workers = self.workers
         front = stack.enter_context(
             services.nginx(self.folder, [worker.port for worker in self.workers])
         )
         for worker in self.workers:
             stack.callback(asyncio.create_task(self._keep(worker)).cancel)
-        for going_on in (self.arms.listen(), self._tell()):
+        for going_on in (self.armed.listen(), self._tell()):
             stack.callback(asyncio.create_task(going_on).cancel)
         self._began, options = time.monotonic(), self.options
         await self._checker.start(
@@ -183,7 +187,7 @@ class Campaign:
             self.workers.append(worker)
 
     async def _watch(self, striking: asyncio.Task[None]) -> dict[str, Any]:
-        """Wait until the checker has told everything."""
+        """Wait for the checker's report."""
         assert self._checker.told is not None
         ends = [striking, self._checker.told]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -211,23 +215,23 @@ class Campaign:
         kinds = {**SERVERS, "granian": 0} if worker.clock else SERVERS
         (kind,) = self._chance.choices(list(kinds), list(kinds.values()))
         await worker.start(kind)
-        self.arms.remind(worker)
+        self.armed.remind(worker)
 
     async def _keep(self, worker: Worker) -> None:
-        """Begin it anew whenever it has ended."""
+        """Restart the worker whenever it has ended."""
         while worker.life is not None:
             code = await asyncio.shield(worker.life)
             worker.is_up = False
             self._checker.hear_of(worker, "down")
             if self._is_ending:
                 return
-            self.arms.hear()
-            if worker.name not in self.arms.expected:
+            self.armed.hear()
+            if worker.name not in self.armed.expected:
                 self.tally.wrong.append(f"{worker.name} ({worker.kind}) ended by itself: {code}")
-            self.arms.expected.discard(worker.name)
+            self.armed.expected.discard(worker.name)
             self.tally.injected("b")
             self.note(f"{worker.name} ({worker.kind}) ended: {code}")
-            worker.send(9)  # what is left of it
+            worker.send(9)  # its remaining processes
             await asyncio.sleep(self._chance.uniform(0, 0.3))
             await self._begin(worker)
             self._checker.hear_of(worker, "up")
@@ -240,17 +244,19 @@ class Campaign:
             await asyncio.sleep(TURN)
 
     async def living(self, number: int) -> Worker | None:
-        """A worker that is up and has not been told to end, once there is one."""
+        """Wait for a running worker that was not told to end, and return it."""
         until = time.monotonic() + SOON
         while time.monotonic() < until:
-            if found := [w for w in self.workers if w.is_free and w.name not in self.arms.expected]:
+            if found := [
+                w for w in self.workers if w.is_free and w.name not in self.armed.expected
+            ]:
                 return found[number % len(found)]
             await asyncio.sleep(TURN)
         return None
 
     def expect(self, worker: Worker, why: str) -> None:
         self.note(f"{worker.name} ({worker.kind}): {why}")
-        self.arms.expected.add(worker.name)
+        self.armed.expected.add(worker.name)
 
     # Faults.
 
@@ -277,18 +283,18 @@ class Campaign:
             task.add_done_callback(striking.discard)
         if not options.mutant:
             await self._strike_what_was_missed()
-        self.arms.give_up()
+        self.armed.give_up()
         if striking:
             await asyncio.wait(striking)
 
     async def _rest(self, striking: set[asyncio.Task[None]]) -> None:
-        self.arms.give_up()
+        self.armed.give_up()
         if striking:
             await asyncio.wait(striking)
         await asyncio.sleep(schedule.REST * self.options.lease)
 
     async def _strike_what_was_missed(self) -> None:
-        """Every class is to strike at least once, also where the machine is slow."""
+        """Inject every class of fault at least once, also on a slow machine."""
         until = time.monotonic() + MORE * self.options.seconds
         here = schedule.kinds(self.options.database, self.options.layer)
         for attempt in range(ATTEMPTS):
@@ -338,56 +344,56 @@ class Campaign:
             self.has_struck(fault, worker)
 
     def _was_paused(self, name: str, began: float, ended: float) -> None:
-        """A worker wrote no heartbeat for so long that it lost its lease, or gave it up."""
+        """Record that a worker lost or gave up its lease because its heartbeat paused."""
         self.note(f"{name}: no heartbeat for {ended - began:.1f} s")
         worker = next(one for one in self.workers if one.name == name)
         self._checker.hear_of_pause(worker, began, ended)
 
     def has_struck(self, fault: Fault, worker: Worker | None = None, at: str = "struck") -> None:
-        """``worker`` is whom; None: all."""
+        """Report an injected fault to the checker. Without ``worker`` it affects all."""
         self._checker.hear(fault, at, worker)
 
     async def prune(self) -> int:
-        """Have a process of its own forget what is over; its exit code."""
+        """Run ``mcp_prune`` in its own process and return the exit code."""
         log = str(self.folder / "prune.log")
         _, life = await self._plain.begin("prune", kind="prune", log=log)
         return await life
 
     def alone(self, what: str) -> asyncio.Lock:
-        return self.arms.alone(what)
+        return self.armed.alone(what)
 
     async def struck(
         self, fault: Fault, act: str, patience: float, seconds: float = 0.0
     ) -> int | None:
-        """The process that has reached the point, once one has; None if none does."""
+        """Return the process that has reached the point, or ``None`` after the timeout."""
         if self._is_over and fault.number < LATE:
             return None
-        return await self.arms.struck(fault, act, patience, seconds)
+        return await self.armed.struck(fault, act, patience, seconds)
 
     async def passed(self, fault: Fault, at: str, patience: float, but: int = 0) -> bool:
-        """Whether a process reaches a point in time, at which nothing happens to it."""
+        """Return whether a process passes a point in time; no fault is injected there."""
         looked = fault._replace(at=at, number=fault.number + LOOKS)
-        return await self.arms.struck(looked, "note", patience, 0.0, but) is not None
+        return await self.armed.struck(looked, "note", patience, 0.0, but) is not None
 
     async def cut(self, fault: Fault, *, happens: bool, patience: float) -> bool:
-        """Whether a connection was cut at a commit."""
+        """Return whether a connection was cut at a commit."""
         self._proxy.tell(cut=fault.id, happens=happens)
-        return await self.arms.outcome(fault, patience) is not None
+        return await self.armed.outcome(fault, patience) is not None
 
     def _was_cut(self, told: dict[str, Any]) -> None:
         self.note(f"cut: {told}")
         if fault := self._striking.get(told["cut"]):
             self.has_struck(fault)
-        self.arms.settle(told["cut"], 1)
+        self.armed.settle(told["cut"], 1)
 
-    # What the logs tell.
+    # Logs of workers.
 
     def words(self) -> dict[Path, int]:
-        """How long the logs of the workers are now."""
+        """Return the present lengths of the workers' logs."""
         return {w.log: w.log.stat().st_size for w in self.workers if w.log.exists()}
 
     def has_said(self, what: re.Pattern[str], before: dict[Path, int]) -> bool:
-        """Whether a worker has since."""
+        """Return whether a worker has logged the pattern since."""
         return any(
             what.search(log.read_bytes()[length:].decode(errors="replace"))
             for log, length in before.items()

@@ -1,6 +1,6 @@
-"""Clocks that are wrong, by libfaketime: each worker reads its own from a file.
+"""Wrong clocks, by libfaketime: each worker reads the offset of its clock from a file.
 
-The rule: the time of day is wrong, and steps when the file changes; time itself goes on as it does.
+The time of day is wrong, and steps when the file changes; the monotonic clock stays correct.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ LIBRARY = "lib*/*/faketime/libfaketimeMT.so.1"
 
 
 def false_clock(folder: Path) -> dict[str, str]:
-    """The environment of a process that has one; right until told otherwise."""
+    """Return the environment of a process with a wrong clock, whose offset is 0 at first."""
     clock = folder / "clock"
     clock.write_text("+0\n")
     return {

@@ -1,7 +1,7 @@
-"""The databases of a campaign: started for it, and stopped in the midst of everything.
+"""The databases of a campaign: started for it, and stopped without a shutdown.
 
-The rule: a stop is that of a machine that fails, never an orderly one; what was committed is there
-when it is back. Of SQLite, which is no server, somebody else holds the lock for a while.
+A failure is that of a machine, never orderly; committed data is there after the recovery. SQLite
+has no server: instead another connection holds its lock for a while.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PATIENCE = 30.0  # seconds
 
 
 class Database(Protocol):
-    """``port`` is where it answers; ``fail`` and ``recover`` block."""
+    """A database on ``port``; ``fail`` and ``recover`` block until they are done."""
 
     port: int
 
@@ -31,7 +31,7 @@ class Database(Protocol):
 
 
 class SQLite:
-    """Two files, that of the project and that of the log."""
+    """Two files: that of the project and that of the sessions."""
 
     port = 0
     FILES = ("db.sqlite3", "mcp.sqlite3")
@@ -41,7 +41,7 @@ class SQLite:
         self._held: list[sqlite3.Connection] = []
 
     def fail(self) -> None:
-        """Take the writer's place; who has it now ends first."""
+        """Take the exclusive lock, after the present transaction."""
         self._held = [
             sqlite3.connect(
                 self._folder / name, timeout=PATIENCE, check_same_thread=False, isolation_level=None
@@ -64,7 +64,7 @@ class Postgres:
         self._data, self._log = folder / "data", folder / "log"
         initdb = program("initdb", "postgresql")
         do(account, initdb, "-A", "trust", "-U", "postgres", "-E", "UTF8", "-D", self._data)
-        # A process that is killed loses nothing that it has written; a machine is not switched off.
+        # Only processes are killed, so written data survives without fsync.
         settings = f"-h 127.0.0.1 -k {folder} -c fsync=off -c max_connections=300"
         self._options = f"-p {self.port} {settings}"
 
@@ -98,7 +98,7 @@ class MariaDB:
 
     def recover(self) -> None:
         place = [f"--port={self.port}", f"--socket={self._folder / 'socket'}"]
-        # A process that is killed loses nothing that it has written: see PostgreSQL.
+        # Only processes are killed, so written data survives without a flush: see PostgreSQL.
         limits = ["--bind-address=127.0.0.1", "--max-connections=300"]
         limits += ["--innodb-flush-log-at-trx-commit=2"]
         with open(self._folder / "log", "ab") as log:
@@ -116,7 +116,7 @@ class MariaDB:
         import pymysql
 
         until = time.monotonic() + PATIENCE
-        while True:  # it listens before it lets anybody in
+        while True:  # it listens before it accepts logins
             try:
                 connection = pymysql.connect(host="127.0.0.1", port=self.port, user="root")
                 break
@@ -136,7 +136,7 @@ SERVERS: dict[str, tuple[type[Postgres] | type[MariaDB], str]] = {
 
 @contextmanager
 def database(name: str, folder: Path) -> Iterator[Database]:
-    """One that is up and empty, for as long as needed."""
+    """Start an empty database, and stop it at the end."""
     if name == "sqlite":
         yield SQLite(folder)
         return
@@ -148,5 +148,5 @@ def database(name: str, folder: Path) -> Iterator[Database]:
             made.prepare()
             yield made
         finally:
-            with suppress(SystemExit, subprocess.TimeoutExpired):  # it may be down just now
+            with suppress(SystemExit, subprocess.TimeoutExpired):  # it may have failed just now
                 made.fail()

@@ -1,7 +1,7 @@
-"""How each fault is done, and how it is known that it really struck.
+"""The faults: how each is injected, and how its effect is observed.
 
-The rule: injected is what was ordered; observed is what was seen to have happened, by the worker
-it happened to, by the proxy, or by a look from outside. Of what the checker does the checker tells.
+"Injected" counts what was ordered; "observed" counts the effects that the worker, the proxy or a
+look from outside has confirmed. Effects on clients are counted by the checker.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from . import zygote
+from . import fork_server
 from .schedule import Fault, suspended_at
 from .workers import Worker
 
 if TYPE_CHECKING:
     from .campaign import Campaign
-    from .services import Doorbell
+    from .services import WakeupService
 
 PATIENCE = 15.0  # seconds for a point to be reached
 LATE, TURN = 0.1, 0.5  # seconds
@@ -44,7 +44,7 @@ NO_LAYER = re.compile("(?:channel layer|LISTEN connection to PostgreSQL) does no
 
 
 async def kill_at(campaign: Campaign, fault: Fault) -> None:
-    """Whoever reaches the point first dies there."""
+    """Kill the first process that reaches the point."""
     tally = campaign.tally
     tally.injected("k")
     if fault.at == "outcome-committed":
@@ -59,9 +59,9 @@ async def kill_at(campaign: Campaign, fault: Fault) -> None:
 
 
 async def hold(campaign: Campaign, fault: Fault) -> None:
-    """A transaction that has numbered its events commits late, and others are quicker.
+    """Delay the commit of a transaction that has numbered its events, while others commit.
 
-    Of SQLite, which has one writer, others read meanwhile.
+    SQLite has one writer, so others only read meanwhile.
     """
     campaign.tally.injected("h")
     pid = await campaign.struck(fault, "pause", PATIENCE, fault.seconds)
@@ -74,7 +74,7 @@ async def hold(campaign: Campaign, fault: Fault) -> None:
 
 
 async def kill(campaign: Campaign, fault: Fault) -> None:
-    """One that is up dies, whatever it is doing."""
+    """Kill a running worker."""
     campaign.tally.injected("k")
     worker = await campaign.living(fault.victim)
     if worker is not None:
@@ -90,7 +90,7 @@ async def kill(campaign: Campaign, fault: Fault) -> None:
 
 
 async def suspend(campaign: Campaign, fault: Fault) -> None:
-    """One stands still for longer than a lease, and goes on as if nothing had been."""
+    """Suspend a worker for longer than a lease, then resume it."""
     async with campaign.alone("suspend"):
         at = suspended_at(campaign.options.database, fault.choice)
         found = await _stand_still(campaign, fault._replace(at=at))
@@ -115,7 +115,7 @@ async def suspend(campaign: Campaign, fault: Fault) -> None:
 async def _stand_still(campaign: Campaign, fault: Fault) -> tuple[Worker, int] | None:
     if fault.at:
         pid = await campaign.struck(fault, "suspend", PATIENCE)
-        return None if pid is None else (campaign.arms.worker_of(pid), pid)
+        return None if pid is None else (campaign.armed.worker_of(pid), pid)
     worker = await campaign.living(fault.victim)
     if worker is None:
         return None
@@ -126,10 +126,10 @@ async def _stand_still(campaign: Campaign, fault: Fault) -> tuple[Worker, int] |
 
 
 async def _has_outlived(campaign: Campaign, worker: Worker, began: float, before: int) -> bool:
-    """Whether others took over while it stood still, and it has seen so."""
+    """Return whether others took over meanwhile, and the worker has noticed that."""
     until = time.monotonic() + AWAKE
     while time.monotonic() < until:
-        taken = [by for by, at in campaign.arms.takeovers if by != worker.name and at > began]
+        taken = [by for by, at in campaign.armed.takeovers if by != worker.name and at > began]
         said = worker.log.read_bytes()[before:].decode(errors="replace")
         if taken and DOUBTS.search(said):
             return True
@@ -138,49 +138,49 @@ async def _has_outlived(campaign: Campaign, worker: Worker, began: float, before
 
 
 async def stop(campaign: Campaign, fault: Fault) -> None:
-    """One that is up and at work is told to end, and ends by itself."""
+    """Send SIGTERM to a busy worker, which must end by itself."""
     worker = await campaign.living(fault.victim)
     if worker is None or worker.life is None:
         return
     campaign.tally.injected("v")
     campaign.expect(worker, "stop")
     life, kind = worker.life, worker.kind
-    if fault.choice % 2:  # else it may be killed while it ends
+    if fault.choice % 2:  # otherwise it may be killed while it ends
         worker.hear(spare=STOPPED)
     busy = await _at_work(campaign, worker, fault)
-    if life.done():  # it died meanwhile, and another is in its place
+    if life.done():  # it was killed meanwhile and replaced
         return
     campaign.has_struck(fault, worker)
     worker.send(signal.SIGTERM)
     if await _has_ended(worker, life):
         if life.result() != -signal.SIGKILL:
             campaign.tally.stopped[kind] += 1
-            campaign.arms.hear()
-            campaign.tally.counts["v"]["observed"] += busy in campaign.arms.left
+            campaign.armed.hear()
+            campaign.tally.counts["v"]["observed"] += busy in campaign.armed.left
         return
     campaign.tally.wrong.append(f"{fault}: {worker.name} ({kind}) did not end within {STOPPED} s")
     worker.send(signal.SIGKILL)
 
 
 async def _has_ended(worker: Worker, life: asyncio.Future[int]) -> bool:
-    """Whether it did so in time. What keeps it is asked before."""
+    """Return whether the worker ended in time; before that have it dump its stacks."""
     done, _ = await asyncio.wait([life], timeout=SLOW)
     if not done and worker.kind != "granian":
-        worker.send(zygote.TELL)
+        worker.send(fork_server.TELL)
     return bool(done or (await asyncio.wait([life], timeout=STOPPED - SLOW))[0])
 
 
 async def _at_work(campaign: Campaign, worker: Worker, fault: Fault) -> int:
-    """The process of a worker, once it has requests at work; 0 if it has none for long."""
+    """Return a worker's process once it handles requests, or 0 after several attempts."""
     for look in range(LOOKS):
-        if await campaign.arms.open_in(worker, f"{fault.id}-{look}"):
-            return campaign.arms.pids[worker.name]
+        if await campaign.armed.open_in(worker, f"{fault.id}-{look}"):
+            return campaign.armed.pids[worker.name]
         await asyncio.sleep(LATE)
     return 0
 
 
 async def database(campaign: Campaign, fault: Fault) -> None:
-    """The database is gone, and comes back."""
+    """Stop the database, and start it again."""
     async with campaign.alone("database"):
         campaign.tally.injected("o")
         before = campaign.words()
@@ -195,7 +195,7 @@ async def database(campaign: Campaign, fault: Fault) -> None:
 
 
 async def commit(campaign: Campaign, fault: Fault) -> None:
-    """A connection breaks when a commit's answer is on its way, or just before."""
+    """Cut a database connection just before a commit, or before its reply arrives."""
     campaign.tally.injected("o")
     if await campaign.cut(fault, happens=fault.choice % 3 > 0, patience=PATIENCE):
         campaign.tally.observed("o")
@@ -203,7 +203,7 @@ async def commit(campaign: Campaign, fault: Fault) -> None:
 
 
 async def redis(campaign: Campaign, fault: Fault) -> None:
-    """The layer is gone, or silent; those who serve notice, go on, and find it again."""
+    """Kill or freeze the channel layer; workers must notice, continue, and use it again."""
     service = campaign.redis
     assert service is not None
     async with campaign.alone("redis"):
@@ -221,8 +221,8 @@ async def redis(campaign: Campaign, fault: Fault) -> None:
             campaign.tally.observed("p")
 
 
-async def _is_used(service: Doorbell) -> bool:
-    """Whether workers speak to it again."""
+async def _is_used(service: WakeupService) -> bool:
+    """Return whether workers use the service again."""
     first, until = await asyncio.to_thread(service.commands), time.monotonic() + QUICK
     while time.monotonic() < until:
         await asyncio.sleep(TURN)
@@ -232,7 +232,7 @@ async def _is_used(service: Doorbell) -> bool:
 
 
 async def clock(campaign: Campaign, fault: Fault) -> None:
-    """A worker's time of day is wrong from now on, by another amount than before."""
+    """Change the offset of a worker's clock."""
     wrong = [worker for worker in campaign.workers if worker.clock is not None]
     worker = wrong[fault.victim % len(wrong)]
     assert worker.clock is not None
@@ -243,7 +243,7 @@ async def clock(campaign: Campaign, fault: Fault) -> None:
         campaign.tally.injected("e")
     campaign.clocks[worker.name] = by
     worker.clock.write_text(f"{by:+}\n")
-    for _ in range(LOOKS):  # it may be down just now
+    for _ in range(LOOKS):  # the worker may be down just now
         await asyncio.sleep(1.2)
         told = await asyncio.to_thread(clock_of, worker)
         if told is not None and abs(told - by) < 0.6:
@@ -252,7 +252,7 @@ async def clock(campaign: Campaign, fault: Fault) -> None:
 
 
 def offset(fault: Fault, before: float, database: str) -> float:
-    """By how much a clock is to be wrong: another amount than before."""
+    """Return the new offset of a clock, which differs from the present one."""
     if fault.at == "back":
         return before - BACK
     clocks = [one for one in CLOCKS + (() if database == "sqlite" else FAR_OFF) if one != before]
@@ -260,10 +260,10 @@ def offset(fault: Fault, before: float, database: str) -> float:
 
 
 async def prune(campaign: Campaign, fault: Fault) -> None:
-    """What is over is made older, by SQL, and then forgotten as it always is."""
+    """Age ended streams by SQL, and prune them."""
     campaign.tally.injected("c")
     async with campaign.alone("prune"):
-        for _ in range(LOOKS):  # the database may be gone just now
+        for _ in range(LOOKS):  # the database may be down just now
             if await campaign.prune() == 0:
                 campaign.tally.outages["prune"] += 1
                 return
@@ -284,11 +284,11 @@ KINDS: dict[str, Callable[[Campaign, Fault], Awaitable[None]]] = {
 }
 
 
-# Looks from outside.
+# Observations from outside.
 
 
 def clock_of(worker: Worker) -> float | None:
-    """By how much a worker's time of day is wrong."""
+    """Return the offset of a worker's clock."""
     with contextlib.suppress(OSError, ValueError):
         address = f"http://127.0.0.1:{worker.port}/clock"
         with urllib.request.urlopen(address, timeout=3) as answer:

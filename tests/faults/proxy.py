@@ -1,8 +1,8 @@
-"""Between the workers and their database: a wire that is cut when a commit's outcome is on it.
+"""A proxy between workers and database, which cuts connections while a commit is on the wire.
 
-The rule: bytes are passed on as they are, and nothing is understood but whether they ask for a
-COMMIT of what wrote to the log. One that is told to cut does so at the next: either the database
-has committed and its answer is lost, or it was never asked. The worker cannot tell which.
+It passes bytes on unchanged and recognizes only a COMMIT after writes of this package. At a cut,
+the database has either committed and its reply is lost, or it never got the COMMIT. The worker
+cannot tell which.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from contextlib import suppress
 from typing import Any
 
 SIZE = 65_536
-HEARD = 0.1  # seconds for those to hear of a cut who judge what comes of it
+HEARD = 0.1  # seconds for the checker to learn of a cut
 SHORT = 64  # bytes: a COMMIT comes alone
 WRITES = (b"INSERT INTO", b"UPDATE ", b"DELETE ")
 OURS = b"django_mcp_"
 
 
-class Said:
-    """What one connection has asked of the database since its last COMMIT."""
+class WriteTracker:
+    """Tracks whether a connection has written since its last COMMIT."""
 
     def __init__(self) -> None:
         self.writes = False
 
     def asks_commit(self, data: bytes) -> bool:
-        """Whether this asks to commit what was written to the log."""
+        """Return whether the data is a COMMIT of writes to the session database."""
         if is_commit(data):
             writes, self.writes = self.writes, False
             return writes
@@ -45,7 +45,7 @@ def is_commit(data: bytes) -> bool:
 
 
 class Proxy:
-    """Cuts as it was told to: the cuts that wait, each with whether the commit is to happen."""
+    """A proxy with a list of pending cuts, each with whether the commit shall happen."""
 
     def __init__(self, target: int) -> None:
         self.target = target
@@ -57,15 +57,15 @@ class Proxy:
         except OSError:
             cut(writer)
             return
-        wire = Wire(self, reader, writer, there, to)
+        wire = ProxiedConnection(self, reader, writer, there, to)
         await wire.run()
 
 
-class Wire:
-    """One connection of a worker."""
+class ProxiedConnection:
+    """One connection of a worker to the database."""
 
     def __init__(self, proxy: Proxy, *ends: Any) -> None:
-        self._proxy, self._said = proxy, Said()
+        self._proxy, self._said = proxy, WriteTracker()
         self._reader, self._writer, self._there, self._to = ends
         self._doomed = ""
 
@@ -91,7 +91,7 @@ class Wire:
 
     async def _answer(self) -> None:
         while data := await self._there.read(SIZE):
-            if self._doomed:  # it has committed, and nobody will hear of it
+            if self._doomed:  # it has committed, and the reply is lost
                 tell(cut=self._doomed, happened=True)
                 await asyncio.sleep(HEARD)
                 return
@@ -100,9 +100,9 @@ class Wire:
 
 
 def cut(writer: asyncio.StreamWriter) -> None:
-    """End a connection as a broken one ends."""
+    """Abort a connection with a reset."""
     sock = writer.get_extra_info("socket")
-    with suppress(OSError):  # the other side has ended it
+    with suppress(OSError):  # the other side has closed it
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 

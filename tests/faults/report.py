@@ -1,8 +1,8 @@
-"""What came of a campaign, and whether it was good.
+"""The report of a campaign, and whether it passed.
 
-The rule: a class of fault that was never seen to strike fails the run, as does anything lost,
-twice, out of order or hanging, and any error of a worker that no fault explains. What cannot
-strike here is told with its reason.
+A campaign fails if a class of fault was never observed, if anything was lost, duplicated, out of
+order or hanging, or if a worker logged an error that no fault explains. Classes that cannot occur
+here are listed with the reason.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLASSES = {
     "m": "duplicate, late answer, answer after cancel",
     "n": "cancel races completion, cancel without a row",
     "o": "database gone and back, commit unknown",
-    "p": "the doorbell gone and back",
+    "p": "the wake-up service gone and back",
     "q": "clock wrong, and steps",
     "r": "one byte a second",
     "s": "a burst of 10,000",
@@ -50,7 +50,7 @@ SUMS = ("lost", "duplicated", "disordered", "hanging", "wrong")
 
 @dataclass
 class Tally:
-    """What is counted here; of what clients saw the checker tells."""
+    """The counts of injected and observed faults; the checker adds those of clients."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     points: Counter[str] = field(default_factory=Counter)
@@ -82,23 +82,23 @@ class Tally:
 
     @property
     def named(self) -> int:
-        """Of these, the kills at points that have a name."""
+        """The number of kills at named points."""
         return self.kills - self.points["anywhere"]
 
     def has_points(self, count: int) -> bool:
-        """Whether workers were killed at so many named ones."""
+        """Return whether workers were killed at that many named points."""
         return len(self.points.keys() - {"anywhere"}) >= count
 
     @property
     def total(self) -> int:
-        """Faults that struck, of those that are done here."""
+        """The number of faults that took effect, of those injected here."""
         outages = self.outages.total()
         held, clocks = self.hits("h"), self.hits("q")
         stood = self.suspended.total()
         return self.kills + self.stopped.total() + outages + held + clocks + stood
 
     def take(self, told: dict[str, Any]) -> None:
-        """What the checker counted."""
+        """Add the counts of the checker."""
         for letter, counts in told.get("classes", {}).items():
             mine = self.counts.setdefault(letter, Counter())
             for what in ("injected", "observed"):
@@ -106,14 +106,14 @@ class Tally:
 
 
 def unhit(tally: Tally, lacking: dict[str, str]) -> list[str]:
-    """The classes that should have struck and were not seen to."""
+    """Return the classes that were not observed."""
     return [letter for letter in CLASSES if letter not in lacking and not tally.has_seen(letter)]
 
 
 def failures(
     tally: Tally, told: dict[str, Any], lacking: dict[str, str], *, whole: bool = True
 ) -> list[str]:
-    """Why the campaign is not good; nothing if it is. ``whole``: every class must have struck."""
+    """Return the reasons for failure. ``whole``: every class must have been observed."""
     found = [f"{name}: {count}" for name in SUMS if (count := told.get(f"{name}_count", 0))]
     if not told.get("events"):
         found.append("the checker saw no event")
@@ -130,19 +130,19 @@ def failures(
 RECORD = re.compile(r"^(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):? |^Traceback |^Exception ", re.M)
 BAD = re.compile(r"^(?:ERROR|CRITICAL|Traceback|Exception )")
 TRACED = re.compile(r"^Traceback .*\n(?:[ \t].*\n)*", re.M)  # up to the exception itself
-# What is explained by faults: the log or the layer is gone for a while.
+# Errors that faults explain: the database or the channel layer is down for a while.
 EXPLAINED = (
     re.compile(r"(?:Operational|Interface)Error.*(?:locked|connect|server|terminat|starting up)"),
     re.compile(r"The database '\w+' cannot be reached: "),
     re.compile(r"redis\.exceptions|ConnectionRefusedError|Connection reset by peer"),
     re.compile(r"Lease lost"),
-    # Django's own, where a client is gone before its request was read.
+    # Raised by Django if a client disconnects before its request was read.
     re.compile(r"django\.core\.exceptions\.RequestAborted\s*\Z"),
 )
 
 
 def records(text: str) -> Iterator[str]:
-    """The entries of a log, each with the lines that belong to it."""
+    """Iterate over the records of a log, each with its further lines."""
     starts = [
         found.start()
         for found in RECORD.finditer(text)
@@ -154,19 +154,19 @@ def records(text: str) -> Iterator[str]:
 
 
 def unexplained(text: str) -> list[str]:
-    """Errors in a log that no fault explains, and tracebacks, whatever they are called."""
+    """Return errors and tracebacks in a log that no fault explains."""
     bad = (one for one in records(text) if BAD.match(one) or TRACED.search(one))
     return [one for one in bad if not any(known.search(end(one)) for known in EXPLAINED)]
 
 
 def end(record: str) -> str:
-    """What it says in the end: its last line, or the last exception, with all its words."""
+    """Return the last line of a record, or its last exception."""
     traces = list(TRACED.finditer(record))
     return record[traces[-1].end() :] if traces else record.strip().splitlines()[-1]
 
 
 def worker_errors(logs: list[Path]) -> Counter[str]:
-    """Each by how it begins and ends, with how often it is there."""
+    """Count errors by their first and last line."""
     found: Counter[str] = Counter()
     for log in logs:
         for one in unexplained(log.read_text(errors="replace")):
@@ -175,11 +175,11 @@ def worker_errors(logs: list[Path]) -> Counter[str]:
     return found
 
 
-# Telling.
+# Output.
 
 
 def told(tally: Tally, checked: dict[str, Any], lacking: dict[str, str]) -> str:
-    """Everything, as it is printed."""
+    """Return the report as text."""
     return "\n".join([*_classes(tally, lacking), "", *_points(tally), "", *_sums(tally, checked)])
 
 
@@ -229,7 +229,7 @@ def _sums(tally: Tally, checked: dict[str, Any]) -> Iterator[str]:
 
 
 def _outcomes(checked: dict[str, Any]) -> Iterator[str]:
-    """How calls ended, what of that is no success but honest, and how soon others took over."""
+    """Iterate over the lines about outcomes of calls, excused failures, and takeover times."""
     for name, about in OUTCOMES.items():
         counts = sorted(checked.get(name, {}).items(), key=lambda one: -one[1])
         yield f"{about}: {', '.join(f'{what} {count}' for what, count in counts)}"

@@ -1,7 +1,7 @@
-"""What strikes, whom and when: a function of the seed.
+"""The schedule of a campaign: which faults are injected, where and when, as a function of the seed.
 
-The rule: everything that can strike here strikes once before anything strikes twice; from then on
-it is drawn by weight. Nothing depends on what the machine makes of it.
+Every possible fault is injected once before any is repeated; after that they are drawn by weight.
+The schedule does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .project.points import POINTS
 
 
 class Fault(NamedTuple):
-    """What strikes, after how long a pause; the rest is for who does it."""
+    """A scheduled fault: its kind, the pause before it, and its parameters."""
 
     number: int
     wait: float
@@ -51,29 +51,29 @@ PAUSES = {  # seconds, from and to, for which it lasts; to stand still: leases
     "database": (1.5, 4.0),
     "redis": (1.0, 4.0),
 }
-# Now and then nothing strikes for a while: who is killed again and again notices no other's death.
+# Pauses without faults: workers that are killed all the time never take over calls.
 OFTEN, REST = 60, 1.6  # faults, and leases
 HELD = ("events-inserted", "outcome-inserted", "stream-inserted")
-# Where a worker stands still and lives on; "" is wherever it is just then.
+# Points at which a worker is suspended; "" is anywhere.
 SUSPENDED = ("", "tool-working", "first-written", "outcome-committed")
-# Within a transaction that holds locks. SQLite has one: all others would stand still, too.
+# Points within a transaction that holds locks. With SQLite all other workers would wait, too.
 LOCKED = ("events-inserted", "outcome-updated", "answer-stored")
 LACKING = {
     "commit": ("sqlite", "SQLite is no server: a commit has no wire on which its answer is lost."),
 }
-NO_DOORBELL = "There is no doorbell in this campaign."
+NO_WAKEUP_SERVICE = "This campaign has no wake-up service that can be stopped."
 
 
 def why_not(kind: str, database: str, layer: str) -> str:
-    """Why something cannot strike here; empty if it can."""
+    """Return why a fault cannot be injected here, or an empty text."""
     if kind == "redis" and layer not in ("redis", "postgres"):
-        return NO_DOORBELL
+        return NO_WAKEUP_SERVICE
     lacking, reason = LACKING.get(kind, ("", ""))
     return reason if lacking == database else ""
 
 
 def kinds(database: str, layer: str, *, clocks: bool = True) -> dict[str, int]:
-    """What can strike here, by weight."""
+    """Return the possible faults with their weights."""
     return {
         kind: weight
         for kind, weight in WEIGHTS.items()
@@ -82,7 +82,7 @@ def kinds(database: str, layer: str, *, clocks: bool = True) -> dict[str, int]:
 
 
 def plan(seed: int, weights: dict[str, int], *, workers: int, every: float) -> Iterator[Fault]:
-    """What strikes, without end."""
+    """Iterate over faults without end."""
     chance = random.Random(f"faults {seed}")
     number = 0
     for kind, at in _all_once(chance, weights):
@@ -95,7 +95,7 @@ def plan(seed: int, weights: dict[str, int], *, workers: int, every: float) -> I
 
 
 def _all_once(chance: random.Random, weights: dict[str, int]) -> list[tuple[str, str]]:
-    """Each kind, and each point; what waits for others to happen comes first."""
+    """Return each kind and each point once, those with rare preconditions first."""
     points = [("kill-at", point) for point in POINTS]
     others = [(kind, _point(chance, kind)) for kind in weights if kind != "kill-at"]
     found = points + others + [("stop", "")] * 2
@@ -113,7 +113,7 @@ def _point(chance: random.Random, kind: str) -> str:
 
 
 def suspended_at(database: str, choice: int) -> str:
-    """Where: within a transaction every other time, where there is more than one at once."""
+    """Return the point; every other time within a transaction, if the database allows it."""
     places = SUSPENDED if database == "sqlite" or choice % 2 else LOCKED
     return places[choice // 2 % len(places)]
 

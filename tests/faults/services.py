@@ -1,4 +1,4 @@
-"""What rings, and nginx, for one campaign, on free ports."""
+"""The wake-up services (Redis, or LISTEN connections of PostgreSQL) and nginx of a campaign."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PATIENCE = 10.0  # seconds
 COMMANDS = re.compile(rb"total_commands_processed:(\d+)")
 
 
-class Doorbell(Protocol):
-    """It fails: killed, or as if the network had swallowed it."""
+class WakeupService(Protocol):
+    """A service that sends wake-ups; it can be killed, or frozen as by a network failure."""
 
     @property
     def url(self) -> str: ...
@@ -34,7 +34,7 @@ class Doorbell(Protocol):
     def thaw(self) -> None: ...
 
     def commands(self) -> int:
-        """How much was said by it, since it began."""
+        """Return how many commands it has executed since its start."""
 
 
 class Redis:
@@ -62,7 +62,7 @@ class Redis:
             self._running.wait(PATIENCE)
 
     def commands(self) -> int:
-        """How many it has been told, since it began."""
+        """Return how many commands it has executed since its start."""
         with socket.create_connection(("127.0.0.1", self.port), PATIENCE) as asking:
             asking.sendall(b"INFO stats\r\nQUIT\r\n")
             told = b"".join(iter(lambda: asking.recv(4096), b""))
@@ -78,8 +78,8 @@ class Redis:
         self._running.send_signal(signal.SIGCONT)
 
 
-class Lines:
-    """The lines of all workers through PostgreSQL, which goes on without them."""
+class ListenConnections:
+    """The LISTEN connections of all workers to PostgreSQL, which itself keeps running."""
 
     url = ""
     OURS = "FROM pg_stat_activity WHERE application_name = 'django_mcp wakeups'"
@@ -92,7 +92,7 @@ class Lines:
         self._killing: threading.Event | None = None
 
     def _ask(self, statement: str) -> list[tuple[Any, ...]]:
-        """Nothing, while the database is gone."""
+        """Return rows, or none while the database is down."""
         import psycopg
 
         with suppress(psycopg.Error), psycopg.connect(**self._place, autocommit=True) as asking:
@@ -100,7 +100,7 @@ class Lines:
         return []
 
     def kill(self) -> None:
-        """And each that is made anew, until it may start."""
+        """Terminate the connections, and each new one until ``start``."""
         self._killing = ended = threading.Event()
 
         def kill_on() -> None:
@@ -146,8 +146,8 @@ class Lines:
 
 
 @contextmanager
-def lines(folder: Path, port: int) -> Iterator[Lines]:
-    made = Lines(port)
+def lines(folder: Path, port: int) -> Iterator[ListenConnections]:
+    made = ListenConnections(port)
     try:
         yield made
     finally:
@@ -164,12 +164,12 @@ def redis(folder: Path, port: int = 0) -> Iterator[Redis]:
         made.kill()
 
 
-DOORBELLS: dict[str, Callable[[Path, int], AbstractContextManager[Doorbell]]] = {
+WAKEUP_SERVICES: dict[str, Callable[[Path, int], AbstractContextManager[WakeupService]]] = {
     "redis": redis,
     "postgres": lines,
 }
 
-# A worker that is down is passed over; what has been sent to one is never sent to another.
+# nginx skips workers that are down, and never sends a request twice.
 NGINX = """\
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log crit;
 events {{ worker_connections 2000; }}
@@ -191,7 +191,7 @@ http {{
 
 @contextmanager
 def nginx(folder: Path, ports: list[int]) -> Iterator[int]:
-    """The port of a front that hands requests to the workers in turn."""
+    """Start nginx in front of the workers, and yield its port."""
     port, configured = free_port(), folder / "nginx.conf"
     servers = " ".join(f"server 127.0.0.1:{one} max_fails=0;" for one in ports)
     configured.write_text(NGINX.format(folder=folder, servers=servers, port=port))

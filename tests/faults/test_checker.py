@@ -1,4 +1,4 @@
-"""The checker itself: whatever is wrong with a stream is told, as what it is, and nothing else."""
+"""The checker reports every deviation of a stream with its kind, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from .checker.calls import Issued, Wanted, judge
+from .checker.calls import Attempt, ExpectedCall, judge
 from .checker.client import Address, Broken, request
-from .checker.expectation import Reading, Stream, Told, compare
+from .checker.context import CampaignContext, Deadline
+from .checker.expectation import Reading, RequestMessages, Stream, compare
 from .checker.faults import Faults
-from .checker.ledger import Ledger
+from .checker.ledger import Findings
 from .checker.reading import Ending, Reader
 from .checker.scenarios import SCENARIOS
 from .checker.sessions import Session
 from .checker.sse import Event
 from .checker.words import LOST, ROLLED_BACK, TRIMMED, spoken, word
-from .checker.world import Patience, World
 from .project import words as others
 
 CHECKER = Path(__file__).parent / "checker"
@@ -33,17 +33,17 @@ JSON = dict[str, Any]
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    return Ledger(7)
+def ledger() -> Findings:
+    return Findings(7)
 
 
 @pytest.fixture
 def session(ledger) -> Session:
     here = Address("127.0.0.1", 1, "/mcp")
-    return Session(World(here, [here], 7, 2.0, "postgres", "none", 1.0, ledger), "one")
+    return Session(CampaignContext(here, [here], 7, 2.0, "postgres", "none", 1.0, ledger), "one")
 
 
-def wrong(ledger: Ledger) -> dict[str, int]:
+def wrong(ledger: Findings) -> dict[str, int]:
     return {kind: count for kind, count in ledger.totals.items() if count}
 
 
@@ -62,8 +62,8 @@ def whole(final: str | None = None) -> list[JSON]:
 
 
 def strike(session: Session, kind: str, worker: str = "http://127.0.0.1:1/mcp") -> None:
-    told = {"fault": kind, "at": "struck", "worker": worker, "id": f"f{time.monotonic()}"}
-    session.world.faults.take(json.dumps(told).encode())
+    expected = {"fault": kind, "at": "struck", "worker": worker, "id": f"f{time.monotonic()}"}
+    session.world.faults.take(json.dumps(expected).encode())
 
 
 def events(messages: Sequence[JSON], first: int = 1) -> list[Event]:
@@ -73,7 +73,7 @@ def events(messages: Sequence[JSON], first: int = 1) -> list[Event]:
 
 
 def read(stream: Stream, found: Sequence[Event], after: int = 0) -> Reading:
-    """By one connection."""
+    """Read events by one connection."""
     reading = Reading(stream, after)
     for event in found:
         reading.take(event)
@@ -84,21 +84,21 @@ def read(stream: Stream, found: Sequence[Event], after: int = 0) -> Reading:
 def judged(
     session: Session, stream: Stream, *, ending: Ending = Ending.ANSWERED, **wanted: Any
 ) -> str:
-    asked = Wanted(**{"tool": "recite", "seed": "1-2-3", "count": COUNT} | wanted)
-    return judge(session, Issued(asked, 1, SEED, stream), ending)
+    asked = ExpectedCall(**{"tool": "recite", "seed": "1-2-3", "count": COUNT} | wanted)
+    return judge(session, Attempt(asked, 1, SEED, stream), ending)
 
 
-# By the ids.
+# Event ids.
 
 
-def test_a_whole_stream_is_right(ledger):
+def test_complete_stream_has_no_findings(ledger):
     stream = Stream(ledger, "x")
     read(stream, [Event("", "4-0", retry=500), *events(whole())])
     assert wrong(ledger) == {} and stream.messages() == whole()
     assert ledger.counts["events"] == COUNT + 2
 
 
-def test_a_stream_over_several_connections(ledger):
+def test_stream_over_several_connections_has_no_findings(ledger):
     stream, found = Stream(ledger, "x"), events(whole())
     read(stream, [Event("", "4-0"), *found[:2]])
     read(stream, [Event("", "4-2-2"), *found[2:4], Event("", "4-4-3", retry=1)], after=2)
@@ -126,80 +126,80 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_what_is_wrong_on_the_way_is_told_by_the_ids(ledger, name):
+def test_wrong_event_ids_are_classified(ledger, name):
     change, kind = FAULTS[name]
     read(Stream(ledger, "x"), change(events(whole())))
     assert wrong(ledger) == {kind: 1}, ledger.found
 
 
-def test_a_resumed_connection_repeats_nothing(ledger):
+def test_repetition_after_resumption_is_duplicated(ledger):
     stream, found = Stream(ledger, "x"), events(whole())
     read(stream, found[:3])
     read(stream, found[2:], after=3)
     assert wrong(ledger) == {"duplicated": 1}
 
 
-def test_a_resumed_connection_leaves_nothing_out(ledger):
+def test_gap_after_resumption_is_lost(ledger):
     stream, found = Stream(ledger, "x"), events(whole())
     read(stream, found[:3])
     read(stream, found[4:], after=3)
     assert wrong(ledger) == {"lost": 1}
 
 
-def test_an_event_says_the_same_to_everybody(ledger):
+def test_different_text_for_the_same_id_is_wrong(ledger):
     stream, found = Stream(ledger, "x"), events(whole())
     read(stream, found)
     read(stream, events(whole("something else")), after=0)
     assert wrong(ledger) == {"wrong": 1}
 
 
-def test_an_older_client_takes_no_empty_event(ledger):
+def test_empty_event_for_an_older_client_is_wrong(ledger):
     reading = Reading(Stream(ledger, "x"), 0, primes=False)
     reading.take(Event("", "4-0"))
     assert wrong(ledger) == {"wrong": 1}
 
 
-def test_what_was_forgotten_is_told_by_an_error_alone(ledger):
+def test_pruned_events_are_excused_by_an_error_response(ledger):
     error = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": f"It {TRIMMED}"}}
-    for forgets, told in ((True, {}), (False, {"lost": 1})):
+    for forgets, expected in ((True, {}), (False, {"lost": 1})):
         stream = Stream(ledger, "x")
         stream.may_be_trimmed = forgets
         read(stream, [Event("", "4-2"), Event(json.dumps(error), "4-6")], after=2)
-        assert wrong(ledger) == told
+        assert wrong(ledger) == expected
 
 
 @pytest.mark.parametrize(
-    ("forgets", "began", "told"),
+    ("forgets", "began", "expected"),
     [(True, [], {}), (False, [], {"lost": 1}), (True, [Event("{}", "4-3")], {"lost": 1})],
     ids=["forgotten", "not forgotten", "later"],
 )
-def test_what_was_forgotten_is_missing_before_the_answer_alone(ledger, forgets, began, told):
+def test_pruned_events_are_excused_only_before_the_response(ledger, forgets, began, expected):
     stream, answer = Stream(ledger, "x"), {"jsonrpc": "2.0", "id": 1, "result": {}}
     stream.may_be_trimmed = forgets
     read(stream, [Event("", "4-2"), *began, Event(json.dumps(answer), "4-6")], after=2)
-    assert wrong(ledger) == told and stream.is_trimmed is not bool(told)
+    assert wrong(ledger) == expected and stream.is_trimmed is not bool(expected)
 
 
 @pytest.mark.parametrize(
-    ("forgets", "later", "told"),
+    ("forgets", "later", "expected"),
     [
         (True, f"It {TRIMMED}", {}),
         (False, f"It {TRIMMED}", {"wrong": 1}),
         (True, "b", {"wrong": 1}),
     ],
 )
-def test_an_event_says_one_thing_until_it_is_forgotten(ledger, forgets, later, told):
+def test_changed_event_is_excused_only_by_pruning(ledger, forgets, later, expected):
     stream = Stream(ledger, "x")
     stream.may_be_trimmed = forgets
     stream.keep(4, "a")
     stream.keep(4, later)
-    assert wrong(ledger) == told
+    assert wrong(ledger) == expected
 
 
-# By the words.
+# Texts.
 
 
-def test_a_whole_call_is_a_success(session, ledger):
+def test_complete_call_is_a_success(session, ledger):
     stream = Stream(ledger, "x")
     read(stream, events(whole()))
     assert judged(session, stream) == "success" and wrong(ledger) == {}
@@ -214,17 +214,17 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_what_is_wrong_in_the_log_is_told_by_the_words(session, ledger, name):
-    """The ids are without fault: the log itself is wrong."""
-    numbers, told = SAID[name]
+def test_wrong_texts_with_correct_ids_are_classified(session, ledger, name):
+    """The ids are correct, but the event log is not."""
+    numbers, expected = SAID[name]
     said = [progress(number) for number in numbers]
     stream = Stream(ledger, "x")
     read(stream, events([*said, response(word(SEED, "final"))]))
     judged(session, stream)
-    assert wrong(ledger) == told, ledger.found
+    assert wrong(ledger) == expected, ledger.found
 
 
-def test_a_word_of_another_call_is_wrong(session, ledger):
+def test_text_of_another_call_is_wrong(session, ledger):
     stream = Stream(ledger, "x")
     messages = whole()
     messages[2]["params"]["message"] = word("another", 2)
@@ -233,21 +233,21 @@ def test_a_word_of_another_call_is_wrong(session, ledger):
     assert wrong(ledger) == {"wrong": 1, "lost": 1}
 
 
-def test_a_missing_final_is_lost(session, ledger):
+def test_missing_response_is_lost(session, ledger):
     stream = Stream(ledger, "x")
     read(stream, events(whole()[:-1]))
     assert judged(session, stream, ending=Ending.OVER) == "silence"
     assert wrong(ledger) == {"lost": 1}
 
 
-def test_a_second_final_is_a_twin(session, ledger):
+def test_second_response_is_duplicated(session, ledger):
     stream = Stream(ledger, "x")
     read(stream, events([*whole(), whole()[-1]]))
     judged(session, stream)
     assert wrong(ledger) == {"duplicated": 1}
 
 
-def test_nothing_follows_the_final(session, ledger):
+def test_message_after_the_response_is_disordered(session, ledger):
     stream = Stream(ledger, "x")
     messages = whole()
     read(stream, events([*messages[:4], messages[5], messages[4]]))
@@ -255,26 +255,26 @@ def test_nothing_follows_the_final(session, ledger):
     assert wrong(ledger) == {"disordered": 1}
 
 
-def test_another_final_is_wrong(session, ledger):
+def test_different_response_is_wrong(session, ledger):
     stream = Stream(ledger, "x")
     read(stream, events(whole("something else")))
     assert judged(session, stream) == "wrong" and wrong(ledger) == {"wrong": 1}
 
 
-def test_words_are_compared_whole(ledger):
+def test_missing_last_text_is_lost(ledger):
     wanted = spoken("s", 4)
     assert compare(ledger, "x", wanted, wanted)
     assert not compare(ledger, "x", wanted, wanted[:3])
     assert wrong(ledger) == {"lost": 1}
 
 
-def test_messages_about_others_are_none_of_its_own():
-    told = Told([progress(0, "t2"), response("x", 2), progress(0)], 1, "t1")
-    assert (len(told.said), told.responses, told.rises) == (1, [], True)
+def test_messages_of_other_requests_are_ignored():
+    expected = RequestMessages([progress(0, "t2"), response("x", 2), progress(0)], 1, "t1")
+    assert (len(expected.said), expected.responses, expected.rises) == (1, [], True)
 
 
 async def served(session: Session, *found: Event, after: int = 0) -> Reader:
-    """What a reader makes of a stream that a few lines serve."""
+    """Read a stream from a minimal server, and return the reader."""
     blocks = (f"id: {event.id}\ndata: {event.data}\n\n" for event in found)
     body = "".join(blocks).encode()
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
@@ -298,7 +298,7 @@ async def served(session: Session, *found: Event, after: int = 0) -> Reader:
         return reader
 
 
-async def test_a_stream_is_about_its_own_requests(session, ledger):
+async def test_messages_of_other_requests_on_a_stream_are_wrong(session, ledger):
     await served(session, Event("", "4-0"), *events(whole()))
     assert wrong(ledger) == {}
     others = [progress(0, "t2"), response("x", 2), *whole()]
@@ -309,16 +309,16 @@ async def test_a_stream_is_about_its_own_requests(session, ledger):
 PRUNES = [((), {"lost": 1}), (("begin", "end"), {"lost": 1}), (("begin",), {})]
 
 
-@pytest.mark.parametrize(("told", "found"), PRUNES, ids=["never", "before", "meanwhile"])
-async def test_what_was_forgotten_before_a_stream_began_is_no_reason(session, ledger, told, found):
-    """A server whose resumptions bring nothing but the response is not excused for ever."""
-    for at in told:
+@pytest.mark.parametrize(("expected", "found"), PRUNES, ids=["never", "before", "meanwhile"])
+async def test_pruning_before_the_stream_began_excuses_nothing(session, ledger, expected, found):
+    """Otherwise a server that resumes only with the response would always be excused."""
+    for at in expected:
         session.world.faults.take(json.dumps({"fault": "prune", "at": at, "id": "f1"}).encode())
     reader = await served(session, Event("", "4-2"), *events(whole()[-1:], 9), after=2)
     assert wrong(ledger) == found and reader.stream.is_trimmed is not bool(found)
 
 
-# What was done.
+# Effects.
 
 
 EFFECTS = [
@@ -335,36 +335,36 @@ EFFECTS = [
 ]
 
 
-@pytest.mark.parametrize(("said", "tool", "database", "times", "told"), EFFECTS)
-def test_what_was_done_is_what_was_told(session, ledger, said, tool, database, times, told):
+@pytest.mark.parametrize(("said", "tool", "database", "times", "expected"), EFFECTS)
+def test_effects_must_match_the_response(session, ledger, said, tool, database, times, expected):
     session.world.database = database
     strike(session, "kill")
     stream = Stream(ledger, "x")
     read(stream, events(whole(said)))
     judged(session, stream, tool=tool, effects=("",))
     ledger.settle({SEED: times} if times else {})
-    assert wrong(ledger) == told, ledger.found
+    assert wrong(ledger) == expected, ledger.found
 
 
-def test_who_is_told_nothing_has_done_nothing(session, ledger):
-    issued = Issued(Wanted("act", "s", effects=("",)), 1, SEED, Stream(ledger, "x"))
+def test_cancelled_call_with_an_effect_is_wrong(session, ledger):
+    issued = Attempt(ExpectedCall("act", "s", effects=("",)), 1, SEED, Stream(ledger, "x"))
     issued.is_cancelled = True
     judge(session, issued, Ending.OVER)
     ledger.settle({SEED: 1})
     assert wrong(ledger) == {"wrong": 1}
 
 
-def test_what_only_reads_is_lost_by_many_deaths_alone(session, ledger):
-    for deaths, told in ((3, {}), (2, {"wrong": 1})):
+def test_read_only_call_is_excused_only_after_three_deaths(session, ledger):
+    for deaths, expected in ((3, {}), (2, {"wrong": 1})):
         stream = Stream(ledger, "x")
         read(stream, events(whole(LOST)))
         session.world.faults = Faults()
-        issued = Issued(Wanted("recite", "s", count=COUNT), 1, SEED, stream)
+        issued = Attempt(ExpectedCall("recite", "s", count=COUNT), 1, SEED, stream)
         for _ in range(deaths):
             strike(session, "kill")
         judge(session, issued, Ending.ANSWERED)
         ledger.settle({})
-        assert wrong(ledger) == told
+        assert wrong(ledger) == expected
 
 
 HERE, ELSEWHERE = "http://127.0.0.1:1/mcp", "http://127.0.0.1:2/mcp"
@@ -379,27 +379,33 @@ SILENCES = {
 
 
 def silent(session: Session, worker: str, began: float, ended: float) -> None:
-    told = {"fault": "silence", "at": "struck", "worker": worker, "began": began, "ended": ended}
-    session.world.faults.take(json.dumps(told).encode())
+    expected = {
+        "fault": "silence",
+        "at": "struck",
+        "worker": worker,
+        "began": began,
+        "ended": ended,
+    }
+    session.world.faults.take(json.dumps(expected).encode())
 
 
 @pytest.mark.parametrize("name", SILENCES)
 @pytest.mark.parametrize("said", [ROLLED_BACK, "something else"])
-def test_a_lost_lease_is_excused_by_a_pause_of_heartbeats_in_that_call(session, ledger, name, said):
-    """The worker tells of the pause when it is over, which may be after the response."""
-    found, told = SILENCES[name]
+def test_lost_lease_is_excused_by_a_heartbeat_pause_during_the_call(session, ledger, name, said):
+    """The worker reports a pause when it is over, which may be after the response."""
+    found, expected = SILENCES[name]
     session.world.workers = [Address.of(HERE), Address.of(ELSEWHERE)]
     stream, now = Stream(ledger, "x"), time.monotonic()
     read(stream, events(whole(said)))
-    place, wanted = Address.of(HERE), Wanted("act", "1-2-3", count=COUNT)
-    judge(session, Issued(wanted, 1, SEED, stream, now - 5.0, place=place), Ending.ANSWERED)
+    place, wanted = Address.of(HERE), ExpectedCall("act", "1-2-3", count=COUNT)
+    judge(session, Attempt(wanted, 1, SEED, stream, now - 5.0, place=place), Ending.ANSWERED)
     for worker, began, ended in found:
         silent(session, worker, now + began, now + ended)
     ledger.settle({})
-    assert wrong(ledger) == (told if said == ROLLED_BACK else {"wrong": 1})
+    assert wrong(ledger) == (expected if said == ROLLED_BACK else {"wrong": 1})
 
 
-def test_a_pause_of_heartbeats_in_an_outage_is_no_second_death(session, ledger):
+def test_heartbeat_pause_during_an_outage_is_no_second_death(session, ledger):
     """A call that may run again is lost only by three deaths."""
     now = time.monotonic()
     strike(session, "database")
@@ -410,7 +416,7 @@ def test_a_pause_of_heartbeats_in_an_outage_is_no_second_death(session, ledger):
     assert len(session.world.faults.deaths(now - 7.0)) == 2
 
 
-def test_the_time_since_an_outage_is_told_where_nothing_else_struck(session):
+def test_time_since_an_outage_is_known_if_it_was_the_only_fault(session):
     faults, here, since = session.world.faults, Address.of(HERE), time.monotonic()
     assert faults.waited(since, here) is None
     faults.take(b'{"fault": "database", "at": "struck", "id": "f1"}')
@@ -421,13 +427,13 @@ def test_the_time_since_an_outage_is_told_where_nothing_else_struck(session):
     assert faults.waited(since, here) > 0 and faults.waited(since) is None
 
 
-def test_a_pause_of_heartbeats_explains_no_other_error(session, ledger):
+def test_heartbeat_pause_excuses_no_other_error(session, ledger):
     now = time.monotonic()
     silent(session, HERE, now - 1.0, now)
     assert not session.world.struck(now - 5.0) and not session.world.faults.concern(now - 5.0)
 
 
-def test_a_pause_of_heartbeats_excuses_nothing_where_nothing_strikes(session, ledger):
+def test_heartbeat_pause_excuses_nothing_without_faults(session, ledger):
     session.world.is_quiet = True
     stream, now = Stream(ledger, "x"), time.monotonic()
     silent(session, HERE, now - 1.0, now + 1.0)
@@ -437,16 +443,16 @@ def test_a_pause_of_heartbeats_excuses_nothing_where_nothing_strikes(session, le
     assert wrong(ledger) == {"wrong": 1}
 
 
-# The rest.
+# Other checks.
 
 
-def test_patience_is_bounded():
-    patience = Patience(10)
+def test_deadline_is_extended_up_to_a_limit():
+    patience = Deadline(10)
     patience.strike()
     assert 9 < patience.left <= 10 and not patience.is_over
 
 
-def test_faults_are_heard_of_by_lines():
+def test_faults_are_read_from_lines():
     faults = Faults()
     faults.take(b"nonsense\n")
     faults.take(b'{"fault": "prune", "at": "begin"}\n')
@@ -454,7 +460,7 @@ def test_faults_are_heard_of_by_lines():
     assert (faults.prunes, faults.deaths(0)) == (1, []) and not faults.concern(0)
 
 
-def test_both_sides_say_the_same_words():
+def test_checker_and_project_compute_the_same_texts():
     for seed in ("1-2-3.0", "ü", ""):
         for part in (0, 17, "final", "question 3"):
             assert word(seed, part) == others.word(seed, part)
@@ -476,18 +482,18 @@ def imported(path: Path) -> set[str]:
             found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             depth = len(path.relative_to(CHECKER).parts)
-            assert node.level <= depth, f"{path}: it goes up, out of the checker"
+            assert node.level <= depth, f"{path}: it imports from outside of the checker"
             found |= {(node.module or "").split(".")[0]} if not node.level else set()
     return found
 
 
-def test_it_imports_the_standard_library_alone():
+def test_checker_imports_only_the_standard_library():
     for path in CHECKER.rglob("*.py"):
         assert imported(path) <= ALLOWED, path
 
 
-def test_nothing_of_the_server_is_loaded():
-    """Not by way of anything that it imports either."""
+def test_checker_loads_no_module_of_the_server():
+    """Also not indirectly."""
     code = (
         "import sys; import tests.faults.checker.__main__; "
         "print([m for m in sys.modules if m.split('.')[0] in ('django', 'django_mcp', 'mcp')"
@@ -500,11 +506,11 @@ def test_nothing_of_the_server_is_loaded():
     assert (found.stdout.strip(), found.returncode) == ("[]", 0), found.stderr
 
 
-# Against a server that a few lines make.
+# HTTP client.
 
 
 async def answered(*pieces: bytes) -> list[Any]:
-    """What the client makes of an answer that comes in these pieces."""
+    """Return what the client reads from a response that arrives in these pieces."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -543,17 +549,17 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("pieces", "found"), ANSWERS)
-async def test_what_breaks_is_told_from_what_ends(pieces, found):
+async def test_broken_response_is_distinguished_from_a_complete_one(pieces, found):
     assert await answered(*pieces) == found
 
 
-async def test_a_server_that_is_not_there_has_read_nothing():
+async def test_failed_connection_has_not_sent_the_request():
     with pytest.raises(Broken) as broken:
         await request(Address("127.0.0.1", 1, "/"), "POST", {}, b"{}")
     assert not broken.value.sent
 
 
-def test_who_is_told_of_what_was_not_done(ledger):
+def test_missing_and_repeated_notifications_of_effects_are_reported(ledger):
     ledger.hears("one", "note a", 2)
     ledger.hears("other", "note b", 2)
     assert ledger.asked == {"note a", "note b"}

@@ -1,4 +1,4 @@
-"""What is wrong on purpose is wrong as it should be, and rarely."""
+"""The mutants have their deliberate defect, and only that."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNT = 3 * mutants.EVERY
 
 
 async def sent(name: str, chunk: int, method: str = "POST") -> list[int]:
-    """The numbers of the events that arrive, of those that are sent in chunks of some bytes."""
+    """Send events in chunks of some bytes, and return the numbers of those that arrive."""
     events = b"".join(
         b'id: 1-%d\ndata: {"method":"notifications/progress"}\n\n' % number
         for number in range(COUNT)
@@ -47,7 +47,7 @@ ALL = list(range(COUNT + 1))
 
 
 @pytest.mark.parametrize("chunk", [7, 1000, 10**6])
-async def test_each_does_as_it_is_called(chunk):
+async def test_mutants_on_the_wire_drop_repeat_or_swap_events(chunk):
     assert await sent("", chunk) == ALL
     dropped, twice, swapped = [await sent(name, chunk) for name in ("drop", "twice", "swap")]
     for name in ("resume", "told-twice"):
@@ -58,7 +58,7 @@ async def test_each_does_as_it_is_called(chunk):
     assert sorted(swapped) == ALL and swapped != ALL
 
 
-async def test_what_is_no_stream_is_left_alone():
+async def test_mutants_do_not_change_other_responses():
     async def application(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"notifications/"})
@@ -84,8 +84,8 @@ KEPT = {
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", KEPT)
-def test_the_log_keeps_what_was_never_said_below_ids_that_are_right(name, monkeypatch):
-    monkeypatch.setattr(mutants.Maiming, "statements", iter(range(mutants.OFTEN, 100)))
+def test_mutants_of_the_log_store_wrong_texts_with_correct_ids(name, monkeypatch):
+    monkeypatch.setattr(mutants.EventCorruption, "statements", iter(range(mutants.OFTEN, 100)))
     log = connections[settings.DJANGO_MCP["DATABASE"]]
     monkeypatch.setattr(log, "execute_wrappers", mutants.among_statements(name))
     stream, other = (streams.open(session(), calls=[call()]) for _ in range(2))
@@ -96,7 +96,7 @@ def test_the_log_keeps_what_was_never_said_below_ids_that_are_right(name, monkey
 
 
 @pytest.mark.django_db
-def test_a_change_is_kept_and_whose_it_is_is_not(monkeypatch):
+def test_mutant_of_changes_stores_no_row_reference(monkeypatch):
     kept = []
     for name in ("", "untold"):
         with monkeypatch.context() as patch:
@@ -108,7 +108,7 @@ def test_a_change_is_kept_and_whose_it_is_is_not(monkeypatch):
     assert kept == [{"shop.tag": {"pk": "1"}}, {}]
 
 
-def test_each_must_be_called_by_its_name():
+def test_every_mutant_has_a_class_and_scenarios():
     somewhere = {*mutants.ON_THE_WIRE, *mutants.IN_THE_LOG, *mutants.IN_CHANGES}
     assert mutants.MUTANTS.keys() == somewhere == mutants.TRIED.keys()
     assert set(mutants.MUTANTS.values()) == {"lost", "duplicated", "disordered"}

@@ -1,4 +1,4 @@
-"""The points of a call are told by what is really executed, sent and received."""
+"""Injection points are recognized in the statements, requests and responses of real calls."""
 
 from __future__ import annotations
 
@@ -24,108 +24,110 @@ from django_mcp.storage import calls, event_log, leases, sessions, streams
 from django_mcp.storage import calls as steps
 from tests.storage.rows import ask, call, opened, session
 
-from .project import points, sabotage
+from .project import injection, points
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 @contextmanager
 def watched() -> Iterator[list[str]]:
-    """What is reached and seen in a block, in order."""
-    told: list[str] = []
+    """Record the points that are reached in a block, in order."""
+    reached: list[str] = []
     connection = connections[settings.DJANGO_MCP["DATABASE"]]
-    points.Watch.claims.clear()
-    with connection.execute_wrapper(points.Watch(connection, told.append, told.append)):
-        yield told
+    points.StatementWatcher.claims.clear()
+    with connection.execute_wrapper(
+        points.StatementWatcher(connection, reached.append, reached.append)
+    ):
+        yield reached
 
 
 @pytest.mark.django_db
-def test_a_session_that_is_looked_up():
+def test_lookup_of_a_session_is_a_point():
     id, _ = opened()
-    with watched() as told:
+    with watched() as reached:
         sessions.find(id)
-    assert told == ["session-found"]
+    assert reached == ["session-found"]
 
 
 @pytest.mark.django_db
-def test_a_call_from_its_stream_to_its_outcome():
-    with watched() as told:
+def test_call_reaches_its_points_in_order():
+    with watched() as reached:
         stream = streams.open(session(), calls=[one := call()])
-        assert told == ["stream-inserted"]
+        assert reached == ["stream-inserted"]
         event_log.append(stream.pk, ["said"], call=(one.pk, 0))
-        assert told[1:] == ["events-inserted"]
+        assert reached[1:] == ["events-inserted"]
         assert event_log.finish(one.pk, 0, "done", stream.pk, again=False)
-    assert told[2:] == ["outcome-updated", "outcome-inserted"]
+    assert reached[2:] == ["outcome-updated", "outcome-inserted"]
 
 
 @pytest.mark.django_db
-def test_a_question_and_its_answer():
+def test_question_and_answer_reach_their_points():
     of = session()
-    with watched() as told:
+    with watched() as reached:
         stream = streams.open(of, calls=[one := call()])
         known = {"known": {}, "high_water": None, "rounds": 1}
         assert calls.park(one.pk, 0, [asked := ask()], ["asks"], **known)
-        assert "question-inserted" in told
-        del told[:]
+        assert "question-inserted" in reached
+        del reached[:]
         assert calls.answer(of, asked.pk, {"result": 1}, process="mine")
-        assert told == ["answer-stored"]
+        assert reached == ["answer-stored"]
         sessions.of_stream(stream.pk)
-        assert told == ["answer-stored", "answer-claimed"]
+        assert reached == ["answer-stored", "answer-claimed"]
         sessions.of_stream(stream.pk)
-    assert told == ["answer-stored", "answer-claimed"]
+    assert reached == ["answer-stored", "answer-claimed"]
 
 
 @pytest.mark.django_db
-def test_what_nobody_answers_in_time_is_claimed_too():
+def test_timed_out_question_reaches_the_claim():
     of = session()
     stream = streams.open(of, calls=[one := call()])
     known = {"known": {}, "high_water": None, "rounds": 1}
     calls.park(one.pk, 0, [ask()], ["asks"], **known)
-    with watched() as told:
+    with watched() as reached:
         assert calls.overdue(timezone.now() + timedelta(days=1), "mine")
         sessions.of_stream(stream.pk)
-    assert "answer-claimed" in told
+    assert "answer-claimed" in reached
 
 
 @pytest.mark.django_db
-def test_a_cancel():
+def test_cancel_reaches_its_point():
     of = session()
     streams.open(of, calls=[call()])
-    with watched() as told:
+    with watched() as reached:
         assert calls.cancel(of, "1")
-    assert told == ["cancel-stored"]
+    assert reached == ["cancel-stored"]
 
 
 @pytest.mark.django_db
-def test_a_call_that_is_taken_over(django_capture_on_commit_callbacks):
-    """It is, once that is committed."""
+def test_takeover_reaches_its_points(django_capture_on_commit_callbacks):
+    """The takeover is reported after the commit."""
     leases.begin("mine")
     stream = streams.open(session(), calls=[call(process="dead")])
-    with watched() as told:
+    with watched() as reached:
         alias = settings.DJANGO_MCP["DATABASE"]
         with django_capture_on_commit_callbacks(using=alias, execute=True):
             assert calls.orphans("mine")
-            assert told == []
-        assert told == ["takeover"]
+            assert reached == []
+        assert reached == ["takeover"]
         sessions.of_stream(stream.pk)
-    assert told == ["takeover", "takeover-claimed"]
+    assert reached == ["takeover", "takeover-claimed"]
 
 
 @pytest.mark.django_db
-def test_a_step_that_happens_once():
-    with watched() as told:
+def test_step_reaches_its_points():
+    with watched() as reached:
         steps.begin("c1", "key")
         steps.keep("c1", "key", 1)
-    assert told == ["step-entered", "step-kept"]
+    assert reached == ["step-entered", "step-kept"]
 
 
 @pytest.mark.django_db
-def test_the_time_between_two_heartbeats_under_whichever_id(monkeypatch):
+def test_time_between_heartbeats_is_measured_across_ids(monkeypatch):
     found: list[tuple[float, float]] = []
     connection = connections[settings.DJANGO_MCP["DATABASE"]]
-    monkeypatch.setattr(points.Watch, "beaten", None)
+    monkeypatch.setattr(points.StatementWatcher, "beaten", None)
     paused = lambda began, ended: found.append((began, ended))  # noqa: E731
-    with connection.execute_wrapper(points.Watch(connection, print, print, paused)):
+    with connection.execute_wrapper(points.StatementWatcher(connection, print, print, paused)):
         leases.begin("mine")
         assert not found
         leases.beat("mine")
@@ -137,42 +139,42 @@ def test_the_time_between_two_heartbeats_under_whichever_id(monkeypatch):
 
 
 @pytest.mark.django_db
-def test_a_long_pause_of_heartbeats_is_told(monkeypatch):
-    told: list[dict[str, float]] = []
-    monkeypatch.setattr(sabotage, "tell", lambda **what: told.append(what))
-    longest = sabotage.MAX_SILENCE_SECONDS
-    sabotage._paused(1.0, 1.0 + longest)
-    sabotage._paused(1.0, 1.5 + longest)
-    assert told == [{"paused": 1.0, "ended": 1.5 + longest}]
+def test_long_heartbeat_pause_is_reported(monkeypatch):
+    reached: list[dict[str, float]] = []
+    monkeypatch.setattr(injection, "tell", lambda **what: reached.append(what))
+    longest = injection.MAX_SILENCE_SECONDS
+    injection._paused(1.0, 1.0 + longest)
+    injection._paused(1.0, 1.5 + longest)
+    assert reached == [{"paused": 1.0, "ended": 1.5 + longest}]
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("leaves", [leases.end, leases.leave])
-def test_a_process_that_takes_its_leave(leaves):
+def test_leaving_process_is_reported(leaves):
     leases.begin("mine")
-    with watched() as told:
+    with watched() as reached:
         leases.beat("mine")
         leaves("other")
-        assert told == []
+        assert reached == []
         leaves("mine")
-    assert told == ["left"]
+    assert reached == ["left"]
 
 
 @pytest.mark.django_db
-def test_a_clock_that_steps_is_seen(monkeypatch):
+def test_clock_step_is_reported(monkeypatch):
     stream = streams.open(session(), calls=[call()])
-    monkeypatch.setattr(points.Watch, "clock", None)
+    monkeypatch.setattr(points.StatementWatcher, "clock", None)
     now = points.time.time()
-    with watched() as told:
+    with watched() as reached:
         for by in (0, 60, 0):
             monkeypatch.setattr(points.time, "time", lambda by=by: now + by)
             event_log.append(stream.pk, ["said"])
-    assert [one for one in told if one != "events-inserted"] == ["step", "step-back"]
+    assert [one for one in reached if one != "events-inserted"] == ["step", "step-back"]
 
 
-def passage(method: str = "POST") -> tuple[points.Passage, list[str]]:
-    told: list[str] = []
-    return points.Passage(method, told.append), told
+def passage(method: str = "POST") -> tuple[points.RequestWatcher, list[str]]:
+    reached: list[str] = []
+    return points.RequestWatcher(method, reached.append), reached
 
 
 def start(status: int = 200, kind: bytes = b"text/event-stream") -> dict[str, object]:
@@ -190,50 +192,50 @@ FINAL = b'id: 1-2\ndata: {"jsonrpc":"2.0","id":1,"result":{"content":[]}}\n\n'
 QUESTION = b'id: 1-2\ndata: {"id":"x","method":"elicitation/create","params":{"result": 1}}\n\n'
 
 
-def test_a_stream_passes_its_points():
-    one, told = passage()
+def test_stream_reaches_its_points():
+    one, reached = passage()
     one.received({"type": "http.request", "more_body": True})
     one.received({"type": "http.request"})
-    assert told == ["request-read"]
+    assert reached == ["request-read"]
     for message in (start(), body(PROGRESS), body(QUESTION), body(FINAL)):
         one.before(message)
         one.after(message)
-    assert told[1:] == ["stream-opened", "first-written", "outcome-committed", "final-written"]
+    assert reached[1:] == ["stream-opened", "first-written", "outcome-committed", "final-written"]
 
 
-def test_what_was_said_is_accepted():
-    one, told = passage()
+def test_accepted_message_reaches_its_point():
+    one, reached = passage()
     one.before(start(202, b""))
-    assert told == ["accepted"]
+    assert reached == ["accepted"]
 
 
-def test_a_resumed_stream_is_not_opened():
-    one, told = passage("GET")
+def test_resumed_stream_does_not_reach_the_open_point():
+    one, reached = passage("GET")
     one.received({"type": "http.request"})
     one.before(start())
-    assert told == []
+    assert reached == []
 
 
-def test_every_rule_and_word_is_a_point():
+def test_every_point_is_used():
     source = Path(points.__file__).read_text()
-    assert all(source.count(f'"{point}"') >= 2 for point in points.STATEMENTS | points.PASSAGES)
+    assert all(source.count(f'"{point}"') >= 2 for point in points.STATEMENTS | points.REQUESTS)
     assert len(points.POINTS) >= 10
 
 
 STRIKES = """
 import json, os, socket, sys, time
-from tests.faults.project import sabotage
-sabotage.begin()
+from tests.faults.project import injection
+injection.begin()
 print("up", flush=True)
 until = time.monotonic() + 20
 while time.monotonic() < until:
-    sabotage.reach("here")
+    injection.reach("here")
     time.sleep(0.002)
 """
 
 
-def test_one_of_two_that_reach_a_point_dies(tmp_path):
-    """And says so before."""
+def test_one_of_two_processes_at_a_point_is_killed(tmp_path):
+    """It logs that before."""
     both = [begun(tmp_path, name) for name in ("w0", "w1")]
     for process in both:
         assert process.stdout.readline() == b"up\n"
@@ -254,8 +256,8 @@ def test_one_of_two_that_reach_a_point_dies(tmp_path):
             process.stdout.close()
 
 
-def test_one_stands_still_at_a_point_and_another_passes_it(tmp_path):
-    """Whoever is named passes; a suspended process goes on when it is told to."""
+def test_one_process_is_suspended_and_another_passes(tmp_path):
+    """The process ``but`` passes; a suspended process resumes on SIGCONT."""
     both = {name: begun(tmp_path, name) for name in ("w0", "w1")}
     for process in both.values():
         assert process.stdout.readline() == b"up\n"
@@ -276,10 +278,10 @@ def test_one_stands_still_at_a_point_and_another_passes_it(tmp_path):
             process.stdout.close()
 
 
-def arm(folder: Path, names: Iterable[str], **told: object) -> None:
+def arm(folder: Path, names: Iterable[str], **reached: object) -> None:
     for name in names:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.sendto(json.dumps(told).encode(), str(folder / f"{name}.sock"))
+            sender.sendto(json.dumps(reached).encode(), str(folder / f"{name}.sock"))
 
 
 def heard(folder: Path, count: int) -> list[dict[str, Any]]:

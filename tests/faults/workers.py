@@ -1,7 +1,7 @@
-"""The workers of a campaign: what is served by whom, killed, and begun anew.
+"""The workers of a campaign: started, killed and restarted.
 
-The rule: a worker keeps its name and its port over all of its lives. How each life ended is told
-to the campaign, which knows whether it was meant to.
+A worker keeps its name and its port when it is restarted. The campaign learns how each process
+ended, and knows whether that was intended.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ from tools.database_servers import free_port
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 60.0
 PAUSE = 0.02
-WHOLE = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)  # reach all that belongs to a worker
+WHOLE = (
+    signal.SIGKILL,
+    signal.SIGSTOP,
+    signal.SIGCONT,
+)  # sent to all processes of a worker
 JSON = dict[str, Any]
 
 
 class Program:
-    """A program of ours that is told lines of JSON, and tells lines of JSON."""
+    """A child process that reads and writes lines of JSON."""
 
     def __init__(self, heard: Callable[[JSON], None]) -> None:
         self._heard, self._ready = heard, asyncio.Event()
@@ -71,8 +75,8 @@ class Program:
             await self._reading
 
 
-class Zygote(Program):
-    """Makes processes that have imported everything before they begin."""
+class ForkServer(Program):
+    """A process that forks workers after it has imported everything."""
 
     def __init__(self) -> None:
         super().__init__(self._told)
@@ -90,7 +94,7 @@ class Zygote(Program):
                 life.set_result(what["code"])
 
     async def begin(self, worker: str, **wanted: Any) -> tuple[int, asyncio.Future[int]]:
-        """The id of the process, and what becomes its exit code."""
+        """Return the process id, and a future of its exit code."""
         self._begun[worker] = asyncio.get_running_loop().create_future()
         self.tell(worker=worker, **wanted)
         pid = await self._begun[worker]
@@ -104,17 +108,17 @@ class Zygote(Program):
 
 
 class Worker:
-    """One place where the project is served."""
+    """A worker: a name and a port at which processes serve the project."""
 
-    def __init__(self, number: int, folder: Path, zygote: Zygote) -> None:
+    def __init__(self, number: int, folder: Path, fork_server: ForkServer) -> None:
         self.name, self.port = f"w{number}", free_port()
-        self.folder, self._zygote = folder, zygote
+        self.folder, self._fork_server = folder, fork_server
         self.log = folder / f"{self.name}.log"
         self.clock: Path | None = None
         self.kind, self.pid = "", 0
-        self.is_up, self.spared = False, 0.0  # until when somebody needs this process
+        self.is_up, self.spared = False, 0.0  # until when no fault may be injected
         self.life: asyncio.Future[int] | None = None
-        self.starts: list[float] = []  # how long each start took
+        self.starts: list[float] = []  # duration of each start
 
     @property
     def url(self) -> str:
@@ -122,7 +126,7 @@ class Worker:
 
     @property
     def is_free(self) -> bool:
-        """Whether it may be struck now."""
+        """Whether faults may be injected now."""
         return self.is_up and time.monotonic() > self.spared
 
     async def start(self, kind: str) -> None:
@@ -130,7 +134,7 @@ class Worker:
         if kind == "granian":
             self.pid, self.life = await self._granian()
         else:
-            self.pid, self.life = await self._zygote.begin(
+            self.pid, self.life = await self._fork_server.begin(
                 self.name, kind=kind, port=self.port, log=str(self.log), environ=self._environ()
             )
         await self._answers()
@@ -170,8 +174,10 @@ class Worker:
                 os.kill(self.pid, number)
 
     def hear(self, **what: Any) -> None:
-        """Tell the fault that waits in it."""
+        """Send a message to the fault injection in the worker."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
-            with contextlib.suppress(OSError):  # it is down, and will be told when it is up
+            with contextlib.suppress(
+                OSError
+            ):  # the worker is down, and gets the message after its restart
                 sender.sendto(json.dumps(what).encode(), str(self.folder / f"{self.name}.sock"))

@@ -171,7 +171,7 @@ READERS = {
     "verifiers/fetching.py": "what the project itself is known by, to an issuer",
     "oauth/token_endpoint.py": "by which scheme a client showed its secret",
     "management/doctor/live.py": "a client",
-    "testing/http.py": "a client",
+    "testing/wires.py": "a client",
     "web/clients.py": "the settings of clients",
 }
 

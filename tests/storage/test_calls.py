@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from django_mcp.models import DONE, PARKED, RUNNING, Ask, Call, Session, Stream
 from django_mcp.storage import calls, databases, event_log, leases, sessions, streams
-from django_mcp.storage.streams import cancel_kept
+from django_mcp.storage.streams import cancel_lifetime
 
 from .rows import ask, call, given, is_cancelled, queries, session, together
 
@@ -255,7 +255,7 @@ def test_repeated_cancel_restarts_its_lifetime():
 def test_expired_cancels_are_deleted_with_the_next_cancel():
     made = session()
     calls.cancel(made, "1")
-    Call.objects.update(created=databases.now() - 2 * cancel_kept())
+    Call.objects.update(created=databases.now() - 2 * cancel_lifetime())
     calls.cancel(made, "2")
     assert is_cancelled(made, "2") and not is_cancelled(made, "1")
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent.parent
 HOUR = timedelta(hours=1)
 LOG = project.DJANGO_MCP["DATABASE"]
 needs_database_clock = pytest.mark.skipif(
-    connections[LOG].vendor not in databases.STATEMENTS, reason="this database has no clock"
+    connections[LOG].vendor not in databases.CLOCK_STATEMENTS, reason="this database has no clock"
 )
 
 

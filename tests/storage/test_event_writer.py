@@ -119,7 +119,7 @@ def test_flush_does_not_wait_for_other_streams(loop, monkeypatch):
     talkative.say(*map(str, range(200)))
     quiet.say("a")
     quiet.flush()
-    assert texts(stream) == ["a"] and talkative.to in talkative.writer._lanes
+    assert texts(stream) == ["a"] and talkative.to in talkative.writer._queues
     talkative.flush()
 
 

@@ -13,6 +13,7 @@ from django_mcp.exceptions import Busy
 from django_mcp.models import DONE, ENDLESS, PARKED, RUNNING, Call, Event, Session, Stream
 from django_mcp.storage import calls, event_log, retention, sessions, streams
 from django_mcp.storage import streams as single
+from django_mcp.storage.databases import one_transaction
 from django_mcp.storage.event_log import FULL
 
 from .rows import announced, ask, call, given, queries, together
@@ -241,3 +242,12 @@ def test_notification_without_capacity_is_delivered_to_the_next_connection(sessi
         retention.prune(now=timezone.now() + HOUR)
         assert streams.take(session, stream().pk, lambda marks: [f"told {marks[0]}"])
     assert events() == [(3, "told tools")] and Session.objects.get().pending_changes == []
+
+
+def test_full_stream_stays_current_if_it_gets_two_notifications_at_once(session):
+    with given(EVENTS=1):
+        enter(session, finals=["1"])
+        two = [("news", "tools"), ("more", "prompts")]
+        assert one_transaction(streams.announce_here)({session.pk: two}) == []
+    row = Session.objects.get()
+    assert (row.current, row.pending_changes) == (stream().pk, ["tools", "prompts"])

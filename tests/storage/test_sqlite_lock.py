@@ -111,7 +111,7 @@ def test_other_transaction_modes_use_the_busy_timeout_of_sqlite(opened, options)
     connection = opened(**options)
     tried = recorded_statements(connection)
     assert connection.cursor().execute("PRAGMA busy_timeout").fetchone() == (20_000,)
-    assert databases._in_turn not in connection.execute_wrappers and tried
+    assert databases._retry_while_locked not in connection.execute_wrappers and tried
 
 
 def test_reconnecting_installs_the_wrapper_once(opened):
@@ -120,7 +120,7 @@ def test_reconnecting_installs_the_wrapper_once(opened):
         connection.connect()
         connection.close()
     connection.connect()
-    assert connection.execute_wrappers.count(databases._in_turn) == 1
+    assert connection.execute_wrappers.count(databases._retry_while_locked) == 1
     assert connection.cursor().execute("PRAGMA busy_timeout").fetchone() == (0,)
 
 
@@ -137,7 +137,7 @@ def test_wrapper_of_the_project_is_removed_after_its_block(opened):
     connection = opened()
     with connection.execute_wrapper(lambda execute, *statement: execute(*statement)):
         connection.connect()
-    assert connection.execute_wrappers == [databases._in_turn]
+    assert connection.execute_wrappers == [databases._retry_while_locked]
 
 
 def test_executemany_executes_no_row_twice(opened):

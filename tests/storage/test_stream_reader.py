@@ -112,7 +112,7 @@ def test_slow_reader_buffers_a_limited_number_of_events(manual_loop, monkeypatch
     for n in range(20):
         append(manual_loop, stream, str(n))
     (tail,) = manual_loop.do(lambda: list(stream_wakeups()))
-    assert len(tail._fresh or ()) <= 3
+    assert len(tail._buffer or ()) <= 3
     manual_loop.do(reader.open.set)
     assert reader.until(21)[1:] == [(n + 2, str(n)) for n in range(20)]
 
@@ -124,7 +124,7 @@ def test_large_event_is_not_buffered(manual_loop):
     reader.open.clear()
     append(manual_loop, stream, "x" * (module.MAX_BUFFERED_SIZE + 1))
     (tail,) = manual_loop.do(lambda: list(stream_wakeups()))
-    assert tail._fresh is None
+    assert tail._buffer is None
     manual_loop.do(reader.open.set)
     assert reader.until(2)[1][0] == 2
 

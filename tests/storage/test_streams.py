@@ -133,7 +133,7 @@ def test_streams_that_ended_long_ago_are_deleted_for_new_ones(monkeypatch):
         calls.cancel(made, str(n))
     with pytest.raises(Busy, match="in an hour"):  # the client may still reconnect
         streams.open(made, calls=[call(5)])
-    ended = databases.now() - streams.KEPT
+    ended = databases.now() - streams.REPLAY_TIME
     Stream.objects.filter(pk=ours[0].pk).update(ended=ended + timedelta(minutes=1))
     Stream.objects.filter(pk=ours[1].pk).update(ended=None)  # trimmed
     Stream.objects.filter(pk=ours[3].pk).update(ended=ended - timedelta(minutes=1))
@@ -156,8 +156,8 @@ def stream_with_response(session, id, size):
 
 def test_stored_responses_of_a_session_have_a_byte_budget(monkeypatch):
     """Above it the oldest responses are deleted, except in other sessions and open streams."""
-    monkeypatch.setattr(streams, "CHECKED_ONE_IN", 1)
-    monkeypatch.setattr(streams, "kept_bytes", lambda: 1_000)
+    monkeypatch.setattr(streams, "SIZE_CHECKED_ONE_IN", 1)
+    monkeypatch.setattr(streams, "max_closed_bytes", lambda: 1_000)
     other, made = session(), session()
     theirs = stream_with_response(other, 1, 900)
     ours = [stream_with_response(made, id, 400) for id in range(4)]
@@ -169,8 +169,8 @@ def test_stored_responses_of_a_session_have_a_byte_budget(monkeypatch):
 
 def test_byte_budget_is_checked_at_random_openings(monkeypatch):
     made, looked = session(), []
-    monkeypatch.setattr(streams, "CHECKED_ONE_IN", 10)
-    monkeypatch.setattr(streams, "_forget_oldest", looked.append)
+    monkeypatch.setattr(streams, "SIZE_CHECKED_ONE_IN", 10)
+    monkeypatch.setattr(streams, "_delete_oldest_events", looked.append)
     monkeypatch.setattr(streams, "randrange", lambda below: 0 if below == 10 else 1 / 0)
     streams.open(made)
     monkeypatch.setattr(streams, "randrange", lambda below: 7)
@@ -220,14 +220,14 @@ def test_notices_an_unread_stream_are_repeated_by_the_next():
     third = streams.open(made, standalone=True, words=notices, nonce="c")
     assert messages_of(third) == ["changed prompts", "changed resources", "changed tools"]
     streams.take(made, second.pk, notices)
-    streams.begun(third.pk)
+    streams.note_sent(third.pk)
     assert messages_of(streams.open(made, standalone=True, words=notices, nonce="d")) == []
 
 
 def test_notices_an_unread_stream_move_to_the_resumed_stream():
     made = session()
     first = streams.open(made, standalone=True, words=notices, nonce="a")
-    streams.begun(first.pk)
+    streams.note_sent(first.pk)
     announced(made.pk, "a", "a")
     streams.leave(made.pk, first.pk, 1)
     announced(made.pk, "changed tools", "tools")

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy
 
 import django_mcp as mcp
 from django_mcp.declarations.server import default_server
-from django_mcp.testing.questions import as_json, as_text, as_uri
+from django_mcp.testing.async_client import as_json, as_text, as_uri
 from tests.shop.models import Invoice, LedgerLine, Tag
 
 

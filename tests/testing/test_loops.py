@@ -11,8 +11,8 @@ from contextvars import ContextVar
 import pytest
 
 from django_mcp.runtime import threads
+from django_mcp.testing.client import Loop
 from django_mcp.testing.environment import are_connections_free, wait_for_jobs
-from django_mcp.testing.wires import Loop
 
 value: ContextVar[int] = ContextVar("value", default=0)
 

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from django_mcp.testing import Prompted, ReadResult, Result, RpcError
-from django_mcp.testing.wires import RequestRecord
+from django_mcp.testing.results import RequestRecord
 
 
 def text(*words: str) -> list[dict[str, str]]:

@@ -342,7 +342,7 @@ async def _passed_on(
         while not isinstance(found := await tail.events(), StreamEnd):
             await exchange.write(wording.events(tail.stream, found) or pinging.take() or ALIVE)
             if is_unread and found:
-                await surely(streams.begun, tail.stream)
+                await surely(streams.note_sent, tail.stream)
                 is_unread = False
     except (ClientDisconnected, asyncio.CancelledError):
         if at.has_news:

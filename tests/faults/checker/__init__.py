@@ -1,5 +1,5 @@
-"""An independent judge: clients that know what must come, and tell what did not.
+"""An independent checker: clients that know what they must receive, and report deviations.
 
-Rule: nothing of the server is imported, nor of Django or of the project that is served: what is
-expected is computed from the seed of a call, by code of its own, and never read from a log.
+It imports nothing of the server, Django or the project. It computes expected texts from the seed of
+a call with its own code, and reads no log.
 """

@@ -1,7 +1,7 @@
-"""`python -m tests.faults.checker`: keeps the load, judges all that comes, and prints one object.
+"""`python -m tests.faults.checker`: run the clients, check what they receive, and print a report.
 
-Rule: told to stop, by the time or by SIGTERM, it begins no more calls and waits for the end of
-every one that is open. The report is all there is on standard output.
+At the end of the time or on SIGTERM it starts no more calls and waits for the open ones. Standard
+output contains only the report.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from functools import partial
 from . import control
 from .calls import AGAIN
 from .client import Address
+from .context import CampaignContext
 from .faults import Faults
-from .ledger import Ledger
-from .person import Person
+from .ledger import Findings
 from .scenarios import SCENARIOS, Scenario
 from .sessions import Ended
-from .world import World
+from .virtual_client import VirtualClient
 
 ROOM, RESTING = 8.0, 15.0  # seconds without which no heavy one begins, and between two
 TRYING, FIRST = 25.0, 1_000  # seconds for that, and the number of the first who does it
@@ -60,11 +60,11 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def world_of(given: argparse.Namespace) -> World:
+def world_of(given: argparse.Namespace) -> CampaignContext:
     front, workers = Address.of(given.front), [Address.of(url) for url in given.worker]
-    return World(
+    return CampaignContext(
         front, workers, given.seed, given.lease, given.database, given.layer, given.seconds,
-        Ledger(given.seed), skewed=[Address.of(url) for url in given.skewed],
+        Findings(given.seed), skewed=[Address.of(url) for url in given.skewed],
         faults=Faults(given.database),
     )  # fmt: skip
 
@@ -72,13 +72,13 @@ def world_of(given: argparse.Namespace) -> World:
 class Campaign:
     """All clients, and what they have still to try."""
 
-    def __init__(self, world: World, clients: int, only: list[str] | None) -> None:
+    def __init__(self, world: CampaignContext, clients: int, only: list[str] | None) -> None:
         self.world = world
-        self.people = [Person(world, number) for number in range(clients)]
+        self.people = [VirtualClient(world, number) for number in range(clients)]
         self.scenarios = {n: s for n, s in SCENARIOS.items() if not only or n in only}
         self.busy: Counter[str] = Counter()
         ranks = sorted({one.heavy for one in self.scenarios.values() if one.heavy})
-        self.laborers = {rank: Person(world, clients + rank) for rank in ranks}
+        self.laborers = {rank: VirtualClient(world, clients + rank) for rank in ranks}
         self.classes = sorted({c for one in self.scenarios.values() for c in one.classes.split()})
         names = [name for name, one in self.scenarios.items() if one.weight]
         self.first = names * 2  # each is tried twice before chance decides
@@ -121,12 +121,12 @@ class Campaign:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.world.faults.calm(CALM), CALMING)
         self.world.is_quiet = True
-        people = [Person(self.world, AFTER + number) for number in range(FEW)]
+        people = [VirtualClient(self.world, AFTER + number) for number in range(FEW)]
         names = [name for name in QUIET if name in self.scenarios]
         shares = [partial(self._each_of, names[number % PARTS :: PARTS]) for number in range(FEW)]
         await asyncio.gather(*map(self._life, people, shares))
 
-    async def _each_of(self, names: list[str], person: Person) -> None:
+    async def _each_of(self, names: list[str], person: VirtualClient) -> None:
         for name in person.rng.sample(names, len(names)):
             await self._counted(name, person)
 
@@ -135,11 +135,11 @@ class Campaign:
         await self.world.stopping.wait()
         lacking = [name for name in self.classes if not self.world.ledger.classes[name]["observed"]]
         end = time.monotonic() + TRYING
-        people = [Person(self.world, FIRST + number) for number in range(len(lacking))]
+        people = [VirtualClient(self.world, FIRST + number) for number in range(len(lacking))]
         tries = [partial(self._try, name, end) for name in lacking]
         await asyncio.gather(*map(self._life, people, tries))
 
-    async def _try(self, lacking: str, end: float, person: Person) -> None:
+    async def _try(self, lacking: str, end: float, person: VirtualClient) -> None:
         names = [name for name, one in self.scenarios.items() if lacking in one.classes.split()]
         for name in itertools.cycle(names):
             if time.monotonic() > end or self.world.ledger.classes[lacking]["observed"]:
@@ -154,7 +154,9 @@ class Campaign:
         await self.world.stopping.wait()
         await asyncio.sleep(LATE)
 
-    async def _life(self, person: Person, live: Callable[[Person], Awaitable[None]]) -> None:
+    async def _life(
+        self, person: VirtualClient, live: Callable[[VirtualClient], Awaitable[None]]
+    ) -> None:
         try:
             await person.arrive()
             await live(person)
@@ -164,14 +166,14 @@ class Campaign:
         except Exception as error:
             self.world.ledger.tell("wrong", f"client {person.number}: {error!r}")
 
-    async def _live(self, person: Person) -> None:
+    async def _live(self, person: VirtualClient) -> None:
         while not self.world.stopping.is_set():
             await self._one(person)
 
-    async def _one(self, person: Person) -> None:
+    async def _one(self, person: VirtualClient) -> None:
         await self._counted(self.first.pop() if self.first else self._drawn(person), person)
 
-    async def _counted(self, name: str, person: Person) -> None:
+    async def _counted(self, name: str, person: VirtualClient) -> None:
         self.busy[name] += 1
         try:
             await self._tried(name, self.scenarios[name], person)
@@ -179,7 +181,7 @@ class Campaign:
         finally:
             self.busy[name] -= 1
 
-    async def _toil(self, rank: int, person: Person) -> None:
+    async def _toil(self, rank: int, person: VirtualClient) -> None:
         """The heavy ones, one after the other, as long as there is time for them."""
         heavy = [name for name, one in self.scenarios.items() if one.heavy == rank]
         for number, name in enumerate(itertools.cycle(heavy)):
@@ -194,7 +196,7 @@ class Campaign:
             async with asyncio.timeout(seconds):
                 await self.world.stopping.wait()
 
-    async def _tried(self, name: str, scenario: Scenario, person: Person) -> None:
+    async def _tried(self, name: str, scenario: Scenario, person: VirtualClient) -> None:
         try:
             await scenario.run(person)
         except Ended:
@@ -205,7 +207,7 @@ class Campaign:
             where = traceback.format_exc().strip().splitlines()[-3:]
             self.world.ledger.tell("wrong", f"{name} of client {person.number}: {error!r} {where}")
 
-    def _drawn(self, person: Person) -> str:
+    def _drawn(self, person: VirtualClient) -> str:
         names = [name for name, one in self.scenarios.items() if one.weight]
         weights = [self.scenarios[name].weight for name in names]
         return person.rng.choices(names, weights)[0]

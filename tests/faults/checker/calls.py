@@ -1,8 +1,7 @@
-"""One call: issued until a server takes it, read to its end, and judged.
+"""One call: sent until a server accepts it, read to its end, and checked.
 
-Rule: each attempt has a seed of its own. Of one whose connection broke before its stream had an
-id nobody knows whether it was worked on: it may have acted once, and never twice. From the first
-id on there is exactly one outcome.
+Each attempt has its own seed. If its connection broke before the stream had an event id, the call
+may have run once, but never twice. After the first event id there must be exactly one response.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .client import Address, Answer, Broken
-from .expectation import JSON, Stream, Told, compare
+from .context import CampaignContext, pause
+from .expectation import JSON, RequestMessages, Stream, compare
 from .faults import AFTER, COMMON, STRIKES
-from .ledger import Ledger
+from .ledger import Findings
 from .reading import Ending, Plan, Reader
 from .sessions import Session
 from .words import (
@@ -31,7 +31,6 @@ from .words import (
     spoken,
     word,
 )  # fmt: skip
-from .world import World, pause
 
 ASKING, ENDED = "elicitation/create", ("lost its process", "rolled back")
 WORDS = "2025-03-26"  # the first revision whose progress has words
@@ -51,7 +50,7 @@ MOST_RUNS = 2  # of a call that may run again when its worker died, beside its f
 
 
 @dataclass
-class Wanted:
+class ExpectedCall:
     """What a call asks for, and what its client may expect."""
 
     tool: str
@@ -68,10 +67,10 @@ class Wanted:
 
 
 @dataclass
-class Issued:
+class Attempt:
     """One attempt."""
 
-    wanted: Wanted
+    wanted: ExpectedCall
     id: int
     seed: str
     stream: Stream
@@ -108,21 +107,21 @@ class Issued:
             session.world.ledger.expect(f"{self.seed}{effect}", least, most, why)
 
 
-def made(session: Session, wanted: Wanted, attempt: int = 0) -> Issued:
+def made(session: Session, wanted: ExpectedCall, attempt: int = 0) -> Attempt:
     seed = f"{wanted.seed}.{attempt}"
     ledger = session.world.ledger
-    return Issued(wanted, session.next_id(), seed, Stream(ledger, f"{wanted.tool} {seed}"))
+    return Attempt(wanted, session.next_id(), seed, Stream(ledger, f"{wanted.tool} {seed}"))
 
 
 async def perform(
     session: Session,
-    wanted: Wanted,
+    wanted: ExpectedCall,
     plan: Plan | None = None,
     *,
-    hear: Callable[[Issued, JSON], None] = lambda issued, message: None,
-    begun: Callable[[Issued], Any] = lambda issued: None,
+    hear: Callable[[Attempt, JSON], None] = lambda issued, message: None,
+    begun: Callable[[Attempt], Any] = lambda issued: None,
     to: Address | None = None,
-) -> tuple[Ending, Issued]:
+) -> tuple[Ending, Attempt]:
     """Have it done, and judge it. ``begun`` is told of each attempt before it is made."""
     ledger, patience = session.world.ledger, session.world.patient()
     plan = plan or Plan()
@@ -148,7 +147,7 @@ async def perform(
 
 
 async def attempted(
-    session: Session, issued: Issued, plan: Plan, hear: Callable[[Issued, JSON], None]
+    session: Session, issued: Attempt, plan: Plan, hear: Callable[[Attempt, JSON], None]
 ) -> Ending | None:
     """How one attempt ended; None if it had no effect, and may be made again."""
     try:
@@ -164,7 +163,7 @@ async def attempted(
     return await _at_once(session, issued, answer)
 
 
-async def _at_once(session: Session, issued: Issued, answer: Answer) -> Ending | None:
+async def _at_once(session: Session, issued: Attempt, answer: Answer) -> Ending | None:
     """An answer that is no stream: the response itself, or a refusal."""
     try:
         said = await answer.json()
@@ -181,10 +180,10 @@ async def _at_once(session: Session, issued: Issued, answer: Answer) -> Ending |
 # Judging.
 
 
-def judge(session: Session, issued: Issued, ending: Ending) -> str:
+def judge(session: Session, issued: Attempt, ending: Ending) -> str:
     """Whether what came is what had to come; the kind of outcome."""
     messages = [*issued.stream.messages(), *issued.plain]
-    told = Told(messages, issued.id, f"t{issued.id}")
+    told = RequestMessages(messages, issued.id, f"t{issued.id}")
     kind = _outcome(session, issued, told, ending)
     _judge_words(session, issued, told, kind)
     issued.kind = kind
@@ -196,7 +195,7 @@ def judge(session: Session, issued: Issued, ending: Ending) -> str:
     return kind
 
 
-def _outcome(session: Session, issued: Issued, told: Told, ending: Ending) -> str:
+def _outcome(session: Session, issued: Attempt, told: RequestMessages, ending: Ending) -> str:
     ledger = session.world.ledger
     if not told.responses:
         if ending is Ending.HANGING:
@@ -218,14 +217,14 @@ KNOWN = {  # the first that fits
 }  # fmt: skip
 
 
-def _note_recovery(world: World, issued: Issued) -> None:
+def _note_recovery(world: CampaignContext, issued: Attempt) -> None:
     """How long its client waited for a response after an outage, where nothing else struck."""
     seconds = world.faults.waited(issued.began, world.worker(issued.worker))
     if seconds is not None:
         world.ledger.recoveries.append(seconds)
 
 
-def classified(session: Session, issued: Issued, response: JSON) -> str:
+def classified(session: Session, issued: Attempt, response: JSON) -> str:
     """What a response means; what it may not be is told."""
     text, world, ledger = _text(response), session.world, session.world.ledger
     _note_recovery(world, issued)
@@ -247,7 +246,7 @@ def classified(session: Session, issued: Issued, response: JSON) -> str:
     return kind
 
 
-def _tell_unless_silent(world: World, issued: Issued, kind: str, what: str) -> None:
+def _tell_unless_silent(world: CampaignContext, issued: Attempt, kind: str, what: str) -> None:
     """It is wrong, unless its worker had no heartbeat meanwhile, which it tells only afterwards.
 
     The worker lost its lease then, or gave it up, because the machine did not let it work.
@@ -265,7 +264,9 @@ def _tell_unless_silent(world: World, issued: Issued, kind: str, what: str) -> N
     ledger.doubtful.append((what, is_silent))
 
 
-def is_excused(world: World, issued: Issued, kind: str, until: float | None = None) -> bool:
+def is_excused(
+    world: CampaignContext, issued: Attempt, kind: str, until: float | None = None
+) -> bool:
     """Whether what struck this call explains that it ended so, at ``until`` or just now."""
     tool, since, place = issued.wanted.tool, issued.began, issued.worker
     if kind in ("wrong", "trimmed"):
@@ -283,7 +284,7 @@ def is_excused(world: World, issued: Issued, kind: str, until: float | None = No
     return faults.concern(since, place, AFTER if kind in ENDED else STRIKES, until)
 
 
-def _note_takeover(world: World, issued: Issued, kind: str) -> None:
+def _note_takeover(world: CampaignContext, issued: Attempt, kind: str) -> None:
     """How long it took, where one death alone may have been the cause."""
     killed = world.faults.killed(issued.began, world.worker(issued.worker))
     if kind in ENDED and killed is not None and killed > issued.began:
@@ -291,7 +292,7 @@ def _note_takeover(world: World, issued: Issued, kind: str) -> None:
 
 
 def outcome_of(
-    ledger: Ledger, label: str, response: JSON, final: str, *, acts: bool, struck: bool,
+    ledger: Findings, label: str, response: JSON, final: str, *, acts: bool, struck: bool,
     is_strict: bool,
 ) -> str:  # fmt: skip
     """The same of a call that has no session: where something struck, it may simply fail."""
@@ -317,7 +318,7 @@ def _text(response: JSON) -> str:
     return str(blocks[0].get("text"))
 
 
-def _judge_words(session: Session, issued: Issued, told: Told, kind: str) -> None:
+def _judge_words(session: Session, issued: Attempt, told: RequestMessages, kind: str) -> None:
     ledger, wanted = session.world.ledger, spoken(issued.seed, issued.wanted.count)
     if session.revision < WORDS:  # there progress is numbers alone
         told.said = [word(issued.seed, int(number) - 1) for number in told.progress]
@@ -336,7 +337,7 @@ EFFECTS = {
 }  # fmt: skip
 
 
-def _judge_effects(session: Session, issued: Issued, kind: str) -> None:
+def _judge_effects(session: Session, issued: Attempt, kind: str) -> None:
     least, most = EFFECTS[kind]
     if kind == "silence" and session.world.is_strict and issued.wanted.tool in HELD:
         most = 0  # the cancel came before the commit of the outcome, and so of what was done

@@ -1,7 +1,7 @@
-"""HTTP/1.1, one request to a connection, read as its bytes come and cut wherever one likes.
+"""An HTTP/1.1 client with one request per connection, which can be cut at any byte.
 
-Rule: what broke is told from what ended. A body that stops before its last chunk, or short of
-its length, is ``Broken``, and so is a connection that never was.
+A broken connection differs from an end: a body that stops before its last chunk or its length
+raises ``Broken``, and so does a failed connection.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The views that are no part of the server: people and their tokens, and what tools have done.
-
-Rule: asked until they answer.
+"""
+Client of the control views: users, tokens, and effects of tools. Repeats requests until they
+succeed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .client import Address, Broken, request
-from .world import Patience, World, pause
+from .context import CampaignContext, Deadline, pause
 
 AT_ONCE, SPARING = 400, 5.0
 
@@ -20,17 +20,22 @@ class Unreachable(Exception):
     """No worker answers."""
 
 
-async def spare(world: World, worker: Address, seconds: float) -> None:
+async def spare(world: CampaignContext, worker: Address, seconds: float) -> None:
     """Have nothing kill a worker for a while; if it is not there to hear that, so be it."""
     with contextlib.suppress(Unreachable):
         await ask(world, "spare", to=worker, within=SPARING, seconds=seconds)
 
 
 async def ask(
-    world: World, what: str, *, to: Address | None = None, within: float = 0.0, **given: Any
+    world: CampaignContext,
+    what: str,
+    *,
+    to: Address | None = None,
+    within: float = 0.0,
+    **given: Any,
 ) -> Any:
     """POST to ``/control/<what>``, at any worker, or at that one."""
-    rng, patience, attempt = world.rng("control", what), Patience(within or world.patience), 0
+    rng, patience, attempt = world.rng("control", what), Deadline(within or world.patience), 0
     body = json.dumps(given).encode()
     wrong: Any = None
     while not patience.is_over:
@@ -52,7 +57,7 @@ async def ask(
     raise Unreachable(f"/control/{what}/: {wrong}")
 
 
-async def effects(world: World, keys: Sequence[str]) -> dict[str, int]:
+async def effects(world: CampaignContext, keys: Sequence[str]) -> dict[str, int]:
     """How often each of these has happened."""
     found: dict[str, int] = {}
     for start in range(0, len(keys), AT_ONCE):

@@ -1,8 +1,8 @@
-"""What must be read, and in what order: by the ids of events, and by what they say.
+"""Expected contents of a stream: event ids, and the texts that follow from a seed.
 
-Rule: a stream is judged twice. Each connection by its ids: it begins at a cursor and goes on
-without a gap, a twin or a swap. All connections together by their words: a call says what its
-seed says, in order, and is answered once. Neither trusts the other.
+A stream is checked twice. Each connection must continue after its cursor without gaps, duplicates
+or swaps of ids. All connections together must contain the texts of the seed in order, and one
+response.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from .ledger import Ledger
+from .ledger import Findings
 from .sse import Event
 from .words import TRIMMED
 
@@ -26,7 +26,7 @@ JSON = dict[str, Any]
 class Stream:
     """All that was read of one stream, by whatever connections."""
 
-    def __init__(self, ledger: Ledger, label: str, ids: re.Pattern[str] = ID) -> None:
+    def __init__(self, ledger: Findings, label: str, ids: re.Pattern[str] = ID) -> None:
         self.ledger, self.label, self.began = ledger, label, time.monotonic()
         self.id: str | None = None
         self._ids, self._between = ids, "-"
@@ -154,7 +154,7 @@ class Reading:
         self.stream.ledger.tell(kind, f"{self.stream.label} stream {self.stream.id}: {what}")
 
 
-def compare(ledger: Ledger, label: str, wanted: Sequence[str], said: Sequence[str]) -> bool:
+def compare(ledger: Findings, label: str, wanted: Sequence[str], said: Sequence[str]) -> bool:
     """Whether exactly ``wanted`` was said; every difference is told as what it is."""
     if list(wanted) == list(said):
         return True
@@ -173,7 +173,7 @@ def compare(ledger: Ledger, label: str, wanted: Sequence[str], said: Sequence[st
     return False
 
 
-class Told:
+class RequestMessages:
     """What the messages of a stream say of one request."""
 
     def __init__(self, messages: Sequence[JSON], id: Any, token: Any) -> None:

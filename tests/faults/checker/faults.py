@@ -1,8 +1,7 @@
-"""What strikes, as told by whoever strikes: lines of JSON on standard input.
+"""Injected faults, as reported on standard input in lines of JSON.
 
-Rule: nothing is expected of it that would not be expected without. It excuses an outcome that is
-honest and no success, where it struck the worker of that call, or all of them, since the call
-began; and nothing else.
+Faults change no expectation. They excuse a failed call only if they affected its worker, or all
+workers, during the call.
 """
 
 from __future__ import annotations

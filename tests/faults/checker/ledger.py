@@ -1,6 +1,5 @@
-"""What was counted, and what was found wrong, as one object of JSON at the end.
-
-Rule: of each kind of fault all are counted, and the first fifty are described.
+"""
+Counts and deviations, printed as one JSON object at the end; the first fifty of a kind in full.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ ENOUGH, SHARE, AGAIN_SHARE = 20, 0.25, 0.5
 SOME, SOON = 5, 5.0  # of so many takeovers the median must be so many leases, at most
 
 
-class Ledger:
+class Findings:
     """Of one campaign."""
 
     def __init__(self, seed: int = 0) -> None:

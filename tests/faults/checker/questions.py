@@ -1,7 +1,6 @@
-"""Answering what a server asks while a call waits, in more ways than it would like.
+"""Answers to questions of the server: in time, late, twice, or after a cancel.
 
-Rule: the first answer that reaches a server counts. What comes twice, late or after a cancel is
-accepted by 202 and changes nothing.
+The first answer that arrives counts. Later ones are accepted with 202 and have no effect.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .calls import Issued
+from .calls import Attempt
 from .client import Address
 from .expectation import JSON
 from .sessions import Ended, Session
@@ -37,7 +36,7 @@ class Answerer:
     is_open: asyncio.Event = field(default_factory=asyncio.Event)
     answers: bool = True
 
-    def hear(self, issued: Issued, message: JSON) -> None:
+    def hear(self, issued: Attempt, message: JSON) -> None:
         """A message of the call: answer it if it asks."""
         if message.get("method") == "elicitation/create":
             self.asked.append(message)
@@ -48,14 +47,14 @@ class Answerer:
     async def done(self) -> None:
         await asyncio.gather(*self.tasks, return_exceptions=False)
 
-    async def _answer(self, issued: Issued, message: JSON) -> None:
+    async def _answer(self, issued: Attempt, message: JSON) -> None:
         await asyncio.sleep(self.rng.uniform(0, self.slow))
         try:
             await self._said(issued, message)
         except Ended:
             return
 
-    async def _said(self, issued: Issued, message: JSON) -> None:
+    async def _said(self, issued: Attempt, message: JSON) -> None:
         answer = self.answer(issued, message)
         if self.style == "wrong first" and not self.answered and "result" in answer:
             self.answered += 1
@@ -75,13 +74,13 @@ class Answerer:
     async def say(self, answer: JSON) -> None:
         await self.session.say(answer, to=self.place() if self.place else None)
 
-    async def again(self, issued: Issued) -> None:
+    async def again(self, issued: Attempt) -> None:
         """Answer all of it once more, when nobody waits."""
         for message in self.asked:
             await self.say(self.answer(issued, message))
             self.session.world.ledger.hit("m", injected=1, observed=1)
 
-    def answer(self, issued: Issued, message: JSON) -> JSON:
+    def answer(self, issued: Attempt, message: JSON) -> JSON:
         """What its question's seed says; or a refusal."""
         text, reply = message["params"]["message"], {"jsonrpc": "2.0", "id": message["id"]}
         number = next((n for n in range(20) if word(issued.seed, f"question {n}") in text), None)

@@ -1,8 +1,7 @@
 """Reading one stream to its end, over connections that break or are cut.
 
-Rule: a reader has one cursor, the last id it read, and goes on from there, anywhere. It is done
-when every response it waits for came and the server has ended the stream; and it does not wait
-for ever.
+A reader resumes from the last event id, at any worker. It ends when it has all responses and the
+server has ended the stream, or after a timeout.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .client import Address, Answer, Broken
+from .context import pause
 from .expectation import JSON, Reading, Stream
 from .sessions import LATER, Ended, Session
 from .sse import Parser
-from .world import pause
 
 SNAPSHOT, FLOW, DENSE = 0.03, 0.15, 10  # seconds, of a connection at least; events in a second
 GOODBYE = 15.0  # seconds in which a stream ends after its last response

@@ -1,7 +1,7 @@
-"""A client's session, and the ways a good client asks again when it gets no answer.
+"""A client's session, and how a correct client repeats requests that get no response.
 
-Rule: what may be repeated is repeated until it is taken: the handshake, a notification, an answer,
-a resumption, the end. What may not - a call - is left to whoever made it.
+Idempotent requests are repeated until they succeed: the handshake, notifications, answers,
+resumption and the end. Calls are not; their sender decides.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from .client import Address, Answer, Broken, request
-from .world import World, pause
+from .context import CampaignContext, pause
 
 JSON = dict[str, Any]
 NEWEST = "2025-11-25"
@@ -35,7 +35,7 @@ class Session:
 
     def __init__(
         self,
-        world: World,
+        world: CampaignContext,
         name: str,
         revision: str = NEWEST,
         *,

@@ -1,7 +1,6 @@
-"""Server-sent events, parsed as the HTML standard says ("9.2.6 Interpreting an event stream").
+"""Server-sent events, parsed as in the HTML standard ("9.2.6 Interpreting an event stream").
 
-Rule: bytes come in pieces of any size, and what they mean does not depend on where they were cut;
-an event is one only when its empty line came.
+Bytes may arrive in pieces of any size. An event is complete with its empty line.
 """
 
 from __future__ import annotations

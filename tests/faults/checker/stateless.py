@@ -1,7 +1,7 @@
-"""The revision without sessions: a request is its connection, and is made anew when that breaks.
+"""A client of the stateless revision: a request is repeated when its connection breaks.
 
-Rule: nothing of a stream is resumed. What a broken attempt has said does not count; what it has
-done may have happened, once for each attempt that came far enough.
+Streams are not resumed. Messages of a broken attempt do not count, but its effects may have
+happened.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .client import Address, Answer, Broken, request
+from .context import CampaignContext, pause
 from .expectation import JSON
 from .reading import Cut
 from .sessions import ACCEPT, LATER
 from .sse import Parser
-from .world import World, pause
 
 REVISION = "2026-07-28"
 PREFIX = "io.modelcontextprotocol/"
@@ -30,10 +30,10 @@ META = {
 
 
 @dataclass
-class Requester:
+class StatelessClient:
     """Makes requests of one client, each until it is answered."""
 
-    world: World
+    world: CampaignContext
     rng: random.Random
     secret: str | None
     attempts: int = 0  # of the last request, which servers may have worked on

@@ -1,6 +1,6 @@
-"""What a tool of the campaign says, computed from the seed of its call.
+"""The expected texts of a tool, computed from the seed of its call.
 
-Rule: written a second time, apart from the tools: two mistakes alike are not made by chance.
+The code is written independently of the tools, so that one mistake does not hide another.
 """
 
 from __future__ import annotations

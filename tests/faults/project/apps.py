@@ -1,4 +1,4 @@
-"""The app that is served while faults strike."""
+"""The Django app of the fault campaign's project."""
 
 from django.apps import AppConfig
 from django.db.backends.signals import connection_created
@@ -8,6 +8,6 @@ class Faults(AppConfig):
     name, label = "tests.faults.project", "faults"
 
     def ready(self) -> None:
-        from . import sabotage
+        from . import injection
 
-        connection_created.connect(sabotage.watch, dispatch_uid="faults")
+        connection_created.connect(injection.watch, dispatch_uid="faults")

@@ -1,4 +1,4 @@
-"""The endpoint, in a process whose lease is short and in which faults strike."""
+"""The ASGI application, with a short lease and fault injection."""
 
 import os
 
@@ -11,9 +11,9 @@ django = get_asgi_application()
 from django_mcp.routing import mount  # noqa: E402
 from django_mcp.storage import leases  # noqa: E402
 
-from . import mutants, sabotage  # noqa: E402
+from . import injection, mutants  # noqa: E402
 
 leases.LEASE_SECONDS = float(os.environ.get("FAULTS_LEASE", leases.LEASE_SECONDS))
-application = mutants.mutated(sabotage.watched(mount(django)), os.environ.get("FAULTS_MUTANT", ""))
-if "FAULTS_GRANIAN" in os.environ:  # no zygote has begun it
-    sabotage.begin()
+application = mutants.mutated(injection.watched(mount(django)), os.environ.get("FAULTS_MUTANT", ""))
+if "FAULTS_GRANIAN" in os.environ:  # not started by the fork server
+    injection.begin()

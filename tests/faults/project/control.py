@@ -1,6 +1,6 @@
-"""Views for whoever tries the server: people and tokens, and what was done.
+"""Views with which the campaign controls the project: users, tokens and effects of tools.
 
-Rule: no part of what is tried; a view does one thing and may be asked again.
+Each view does one thing and may be requested repeatedly.
 """
 
 import io
@@ -23,13 +23,13 @@ from django.utils import timezone
 from django_mcp.models import Stream, Token
 from django_mcp.verifiers.personal_tokens import revoke
 
-from . import mcp, sabotage
+from . import injection, mcp
 from .mcp import GATES
 from .models import Effect
 
 
 def token(user: str, seconds: float | None = None, scopes: tuple[str, ...] = ()) -> Any:
-    """A token of somebody, who is made if there is no such person."""
+    """Create a token, and its user if there is none."""
     person, _ = User.objects.get_or_create(username=user)
     expires = None if seconds is None else timezone.now() + timedelta(seconds=seconds)
     made, secret = Token.make(person, "faults", scopes=scopes, expires=expires)
@@ -37,7 +37,7 @@ def token(user: str, seconds: float | None = None, scopes: tuple[str, ...] = ())
 
 
 def extend(id: int, seconds: float | None = None) -> Any:
-    """The same token is good for longer: as a fresh one of the same grant."""
+    """Extend a token, as a new one of the same grant would."""
     expires = None if seconds is None else timezone.now() + timedelta(seconds=seconds)
     return {"extended": Token.objects.filter(pk=id).update(expires=expires)}
 
@@ -51,26 +51,26 @@ def deactivated(user: str) -> Any:
 
 
 def effects(keys: list[str]) -> Any:
-    """How often each was done, of those that were."""
+    """Return how often each effect has happened."""
     found = Effect.objects.filter(key__in=keys).values_list("key").annotate(Count("pk"))
     return dict(found.order_by())
 
 
 def released(gate: str) -> Any:
-    """Let go those who are stuck at a gate."""
+    """Open a gate, at which tools wait."""
     GATES.mkdir(parents=True, exist_ok=True)
     (GATES / gate.replace("/", "_")).touch()
     return {"released": gate}
 
 
 def spared(seconds: float) -> Any:
-    """Nothing kills the process that answers this, for a while."""
-    sabotage.spare(seconds)
+    """Inject no fault into this process for a while."""
+    injection.spare(seconds)
     return {"spared": seconds}
 
 
 def threads() -> Any:
-    """How many threads for tools are in a tool now, and how many there are at most."""
+    """Return how many tool threads run a tool, and their maximum."""
     names = {one.ident: one.name for one in threading.enumerate()}
     frames = sys._current_frames().items()
     working = [frame for id, frame in frames if names.get(id, "").startswith("mcp-tool_")]
@@ -85,7 +85,7 @@ def _is_in_tool(frame: FrameType | None) -> bool:
 
 
 def forgotten() -> Any:
-    """Two hours pass for what is over, and it is forgotten."""
+    """Age ended streams by two hours, and prune them."""
     over = Stream.objects.using(settings.DJANGO_MCP["DATABASE"]).filter(closed=True)
     aged = over.update(ended=F("ended") - timedelta(hours=2))
     call_command("mcp_prune", stdout=io.StringIO())

@@ -1,7 +1,7 @@
-"""Tools whose every word, question and effect follows from a seed.
+"""Tools whose texts, questions and effects follow from a seed.
 
-Rule: a tool says at the beginning of a run which process it is in, by a log message, and all else
-is the same in every run. Where faults may strike within a tool it says so.
+A tool logs its process id at the start of a run; everything else is the same in every run. Tools
+report their own injection points.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from django.db.models import QuerySet
 import django_mcp as mcp
 from django_mcp import Elicit
 
+from .injection import reach
 from .models import Effect, Note
-from .sabotage import reach
 from .words import word
 
 mcp.server.sse = True

@@ -1,10 +1,10 @@
-"""What the tools of the campaign write: that they did it, and what others subscribe to."""
+"""Rows that the tools of the campaign write: effects, and notes to which clients subscribe."""
 
 from django.db import models
 
 
 class Effect(models.Model):
-    """That something was done; nothing keeps it from being there twice."""
+    """An effect of a tool; no constraint prevents duplicates."""
 
     key = models.CharField(max_length=100, db_index=True)
     made = models.DateTimeField(auto_now_add=True)
@@ -14,7 +14,7 @@ class Effect(models.Model):
 
 
 class Note(models.Model):
-    """Of one person, who is told when it is saved."""
+    """A note of one client, which is notified when it is saved."""
 
     who = models.CharField(max_length=100, primary_key=True)
     owner = models.CharField(max_length=150)

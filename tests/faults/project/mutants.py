@@ -1,9 +1,8 @@
-"""Servers that break the promise: each loses, repeats or swaps an event, or a change of a row.
+"""Servers with a deliberate defect: each loses, repeats or swaps an event, or loses a change.
 
-The rule: what is wrong is wrong in one place: on the wire, where ids go with what they name; in
-the log, below the ids, which are all there and in order; or in the changes, of which nobody knows
-but who saves. The checker must find it all the same, by nothing but what the seeds and the saves
-say.
+The defect is in one place: on the wire, where the ids agree with the events; in the event log,
+where the ids are correct; or in the change log. The checker must find it from the seeds and the
+saves alone.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-EVERY = 25  # messages of a process, of which one suffers
+EVERY = 25  # one of so many messages of a process is affected
 EVENT = re.compile(rb".*?\n\n", re.DOTALL)
 
 
 class Stream:
-    """The events of one connection on their way."""
+    """The events of one connection."""
 
     def __init__(self, wrong: OnTheWire, count: Callable[[], int]) -> None:
         self._wrong, self._count, self._rest = wrong, count, b""
@@ -32,7 +31,7 @@ class Stream:
 
     def _one(self, event: bytes) -> bytes:
         if self._wrong.word in event and self._count() % self._wrong.every == 0:
-            return self._wrong.suffer(self, event)
+            return self._wrong.corrupt(self, event)
         held, self.held = self.held, b""
         return event + held
 
@@ -46,15 +45,15 @@ def twice(stream: Stream, event: bytes) -> bytes:
 
 
 def swap(stream: Stream, event: bytes) -> bytes:
-    """It comes after the next."""
+    """Send it after the next event."""
     stream.held += event
     return b""
 
 
 class OnTheWire(NamedTuple):
-    """How what suffers: of the messages with a word every so many, in answers to such requests."""
+    """A defect on the wire: which messages, of which requests, and every how many."""
 
-    suffer: Callable[[Stream, bytes], bytes]
+    corrupt: Callable[[Stream, bytes], bytes]
     word: bytes = b"notifications/"
     every: int = EVERY
     method: str = ""
@@ -93,7 +92,7 @@ def mutated(application: Any, name: str) -> Any:
     return served
 
 
-# In the log.
+# In the event log.
 
 OFTEN = 2  # of the statements that hold two words of one stream, of which one suffers
 EVENTS = re.compile(r"INSERT INTO \S*django_mcp_event\W")
@@ -106,19 +105,19 @@ Texts = tuple[str, str]
 
 
 def among_statements(name: str) -> list[Any]:
-    """What wraps the statements of a connection, so that what is kept is wrong."""
+    """Return the execute wrappers that corrupt stored data."""
     if name in IN_CHANGES:
         return [forgetting]
-    return [Maiming(IN_THE_LOG[name])] if name in IN_THE_LOG else []
+    return [EventCorruption(IN_THE_LOG[name])] if name in IN_THE_LOG else []
 
 
-class Maiming:
-    """Gives two events that follow each other other texts, and leaves their numbers alone."""
+class EventCorruption:
+    """Changes the texts of two consecutive events, and keeps their numbers."""
 
     statements = iter(range(1, 2**62))
 
-    def __init__(self, maim: Callable[[str, str], Texts]) -> None:
-        self._maim = maim
+    def __init__(self, corrupt: Callable[[str, str], Texts]) -> None:
+        self._corrupt = corrupt
 
     def __call__(self, execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
         if EVENTS.match(str(sql)[:80]):
@@ -132,12 +131,12 @@ class Maiming:
         at = next(_said_together(rows), None)
         if at is None or next(self.statements) % OFTEN:
             return
-        for row, text in enumerate(self._maim(rows[at][1], rows[at + 1][1]), at):
+        for row, text in enumerate(self._corrupt(rows[at][1], rows[at + 1][1]), at):
             params[row] = (*params[row][:2], text, *params[row][3:]) if many else text
 
 
 def _said_together(rows: list[tuple[Any, str]]) -> Iterator[int]:
-    """Where a word of a stream is followed by another of the same."""
+    """Iterate over positions at which two progress messages of a stream follow each other."""
     for at, ((stream, text), (following, next_text)) in enumerate(pairwise(rows)):
         if stream == following and WORD in text and WORD in next_text:
             yield at
@@ -150,25 +149,25 @@ IN_THE_LOG: dict[str, Callable[[str, str], Texts]] = {
 }
 
 
-# In the changes.
+# In the change log.
 
 CHANGES = re.compile(r"INSERT INTO \S*django_mcp_change\W")
 IN_CHANGES = ("untold",)
 
 
 def forgetting(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
-    """A change of a row is written down, and whose row it is is not."""
+    """Record a change without the row that it concerns."""
     if CHANGES.match(str(sql)[:80]):
         params = tuple("{}" if str(one).startswith("{") else one for one in params)
     return execute(sql, params, many, context)
 
 
-# Each, and what the checker must call it.
+# Each mutant, and how the checker must classify it.
 MUTANTS = {
     "drop": "lost", "twice": "duplicated", "swap": "disordered", "resume": "lost",
     "log-drop": "lost", "log-twice": "duplicated", "log-swap": "disordered",
     "untold": "lost", "told-twice": "duplicated",
 }  # fmt: skip
-# What is tried of each: what it does wrong.
+# The scenarios that are run for each mutant.
 CALLS, SAVES = ("recite", "act"), ("saved", "listen")
 TRIED = dict.fromkeys(MUTANTS, CALLS) | {"untold": SAVES, "told-twice": SAVES}

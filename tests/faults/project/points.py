@@ -1,7 +1,7 @@
-"""The points of a call: which statements, requests and answers they are told by.
+"""Injection points of a call, and the statements, requests and responses that mark them.
 
-The rule: a point is told by tables and columns, not by the words of one statement; each is
-tried on what ``storage`` really executes.
+A point is recognized by tables and columns, not by the text of one statement; test_points checks
+each against what ``storage`` really executes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 Reach = Callable[[str], None]
 
-# What is reached in a transaction is reached before its commit.
+# Points within a transaction are reached before its commit.
 STATEMENTS = {
     "session-found": "the session of the request was looked up",
     "stream-inserted": "the rows of the stream and its call are inserted, not committed",
@@ -29,7 +29,7 @@ STATEMENTS = {
     "step-entered": "a step is entered, and not done",
     "step-kept": "a step is done, and its call has not gone on",
 }
-PASSAGES = {
+REQUESTS = {
     "request-read": "the request is read, nothing is done",
     "stream-opened": "the stream is committed, nothing of it is written",
     "first-written": "the first event is written",
@@ -42,7 +42,7 @@ TOOLS = {
     "tool-after-write": "in the tool, after its write",
     "tool-working": "in the tool, between two things it says",
 }
-POINTS = STATEMENTS | PASSAGES | TOOLS
+POINTS = STATEMENTS | REQUESTS | TOOLS
 
 Pause = Callable[[float, float], None]
 LEFT = -1  # where the counter of a process stands that leaves calls behind
@@ -60,7 +60,7 @@ SESSION_BY_STREAM = re.compile(
 
 @lru_cache(maxsize=2048)
 def _kind(sql: str) -> tuple[str, str, frozenset[str]]:
-    """What a statement does, to which table, and to which columns."""
+    """Return the verb, the table and the columns of a statement."""
     bare = sql.translate(QUOTES)
     if found := INSERT.match(bare):
         return "insert", found[1], frozenset()
@@ -75,8 +75,8 @@ def _kind(sql: str) -> tuple[str, str, frozenset[str]]:
     return "", "", frozenset()
 
 
-class Watch:
-    """The statements of one connection (``connection.execute_wrappers``)."""
+class StatementWatcher:
+    """Watches the statements of one connection (``connection.execute_wrappers``)."""
 
     # Calls that were claimed in this process: by what, and in which transaction.
     claims: dict[str, tuple[Any, Any]] = {}
@@ -111,16 +111,16 @@ class Watch:
         return result
 
     def _begin_claimed(self) -> None:
-        """A call is looked up to begin: whatever claimed it is committed by now."""
-        for point, (connection, transaction) in list(Watch.claims.items()):
+        """A call is loaded to run: the claim has been committed by now."""
+        for point, (connection, transaction) in list(StatementWatcher.claims.items()):
             if transaction_of(connection) is not transaction or connection is self._connection:
-                Watch.claims.pop(point, None)
+                StatementWatcher.claims.pop(point, None)
                 self._reach(point)
 
     def _claimed(self, point: str) -> None:
-        Watch.claims[point] = (self._connection, self._transaction)
+        StatementWatcher.claims[point] = (self._connection, self._transaction)
 
-    # What was executed.
+    # Executed statements.
 
     def session(self, columns: frozenset[str], params: Any, count: int) -> None:
         self._reach("session-found")
@@ -133,9 +133,9 @@ class Watch:
         self._reach("outcome-inserted" if self._is_outcome else "events-inserted")
 
     def _look_at_clock(self) -> None:
-        """Whether the clock was stepped since events were last written here."""
-        before, now = Watch.clock, time.time() - time.monotonic()
-        Watch.clock = now
+        """Report whether the clock has stepped since the last events of this process."""
+        before, now = StatementWatcher.clock, time.time() - time.monotonic()
+        StatementWatcher.clock = now
         if before is not None and abs(now - before) > 0.3:
             self._saw("step-back" if now < before else "step")
 
@@ -175,7 +175,7 @@ class Watch:
 
     def _beat(self) -> None:
         """Report the time since the last heartbeat, from before that one was sent."""
-        before, Watch.beaten = Watch.beaten, self._began
+        before, StatementWatcher.beaten = StatementWatcher.beaten, self._began
         if before is not None:
             self._paused(before, time.monotonic())
 
@@ -187,32 +187,32 @@ class Watch:
 
 
 RULES: dict[tuple[str, str], Callable[..., None]] = {
-    ("select", "session"): Watch.session,
-    ("insert", "call"): Watch.call_inserted,
-    ("insert", "event"): Watch.event_inserted,
-    ("insert", "ask"): Watch.ask_inserted,
-    ("update", "ask"): Watch.ask_updated,
-    ("update", "call"): Watch.call_updated,
-    ("insert", "process"): Watch.process_inserted,
-    ("delete", "process"): Watch.process_deleted,
-    ("update", "process"): Watch.process_updated,
-    ("insert", "step"): Watch.step_inserted,
-    ("update", "step"): Watch.step_updated,
+    ("select", "session"): StatementWatcher.session,
+    ("insert", "call"): StatementWatcher.call_inserted,
+    ("insert", "event"): StatementWatcher.event_inserted,
+    ("insert", "ask"): StatementWatcher.ask_inserted,
+    ("update", "ask"): StatementWatcher.ask_updated,
+    ("update", "call"): StatementWatcher.call_updated,
+    ("insert", "process"): StatementWatcher.process_inserted,
+    ("delete", "process"): StatementWatcher.process_deleted,
+    ("update", "process"): StatementWatcher.process_updated,
+    ("insert", "step"): StatementWatcher.step_inserted,
+    ("update", "step"): StatementWatcher.step_updated,
 }
 
 
 def transaction_of(connection: Any) -> Any:
-    """What stands for the transaction that is open; None outside of any."""
+    """Return an object that identifies the open transaction, or ``None``."""
     return connection.atomic_blocks[0] if connection.atomic_blocks else None
 
 
-# Requests and answers.
+# Requests and responses.
 
 FINAL = re.compile(rb'^data: (?!.*"method":).*"(?:result|error)":', re.MULTILINE)
 
 
-class Passage:
-    """One request and its answer, on their way through ASGI."""
+class RequestWatcher:
+    """Watches one request and its response in ASGI."""
 
     def __init__(self, method: str, reach: Reach) -> None:
         self._method, self._reach = method, reach

@@ -1,8 +1,8 @@
-"""The project that is served while faults strike. All that differs is named by the environment.
+"""Settings of the fault campaign's project. Environment variables select what varies.
 
 ``FAULTS_FOLDER`` holds what is made; ``FAULTS_DATABASE`` is sqlite, postgres or mariadb, and
 ``FAULTS_PORT`` is where that one answers; ``FAULTS_LAYER`` is none, memory, redis, and
-``FAULTS_REDIS`` is where that one answers, or postgres, where the database itself rings.
+``FAULTS_REDIS`` is its URL, or postgres, where the database itself sends wake-ups.
 """
 
 import os
@@ -68,7 +68,7 @@ LAYERS: dict[str, dict[str, Any]] = {
 }
 LAYERS["postgres"] = {}
 if DATABASE == "postgres":
-    LAYERS["none"] = LAYERS["memory"]  # where nothing is configured, PostgreSQL rings
+    LAYERS["none"] = LAYERS["memory"]  # without a layer, PostgreSQL would send wake-ups
 CHANNEL_LAYERS = LAYERS[os.environ.get("FAULTS_LAYER", "none")]
 
 INSTALLED_APPS = [

@@ -1,4 +1,4 @@
-"""What is served beside MCP: how tests steer the project, and what this process takes for now."""
+"""URLs beside MCP: the control views, and the clock of the process."""
 
 import time
 from importlib.util import find_spec

@@ -1,9 +1,9 @@
-"""What the tools say, from the seed of a call."""
+"""The texts that tools send, derived from the seed of a call."""
 
 from hashlib import sha256
 from typing import Any
 
 
 def word(seed: str, part: Any) -> str:
-    """A word that nobody says but who knows the seed."""
+    """Return a text that only a process with the seed can produce."""
     return sha256(f"{seed}:{part}".encode()).hexdigest()[:16]

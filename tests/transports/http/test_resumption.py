@@ -78,8 +78,8 @@ def test_pruned_stream_sends_its_response_if_nothing_else_is_missing():
 
 
 def test_response_deleted_by_the_byte_budget_is_reported_as_lost(monkeypatch):
-    monkeypatch.setattr(streams, "CHECKED_ONE_IN", 1)
-    monkeypatch.setattr(streams, "kept_bytes", lambda: 10)
+    monkeypatch.setattr(streams, "SIZE_CHECKED_ONE_IN", 1)
+    monkeypatch.setattr(streams, "max_closed_bytes", lambda: 10)
     session = rows.session()
     stream = streams.open(session, calls=[one := rows.call(1)], messages=["x"])
     assert event_log.finish(one.pk, 0, response(1), stream.pk)

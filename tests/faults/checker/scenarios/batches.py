@@ -1,16 +1,16 @@
-"""Several requests in one POST (2025-03-26): one stream, which owes a response to each."""
+"""Batches (2025-03-26): several requests in one POST, answered on one stream."""
 
 from __future__ import annotations
 
-from ..calls import Issued, Wanted, judge, made
+from ..calls import Attempt, ExpectedCall, judge, made
 from ..client import Broken
-from ..person import Person
+from ..context import pause
 from ..reading import Ending, Plan, Reader
 from ..sessions import Session
-from ..world import pause
+from ..virtual_client import VirtualClient
 
 
-async def batch(person: Person) -> None:
+async def batch(person: VirtualClient) -> None:
     rng, session = person.rng, await person.session("2025-03-26")
     patience = person.world.patient()
     calls = [_wanted(person) for _ in range(rng.choice((2, 3, 4)))]
@@ -22,15 +22,15 @@ async def batch(person: Person) -> None:
     await session.close()
 
 
-def _wanted(person: Person) -> Wanted:
+def _wanted(person: VirtualClient) -> ExpectedCall:
     rng = person.rng
     tool, count = rng.choice(("recite", "dictate", "act")), rng.choice((0, 4, 15))
     arguments = {"count": count, "seconds": rng.choice((0.0, 0.5, 1.0))}
     effects = ("",) if tool == "act" else ()
-    return Wanted(tool, person.seed(), arguments, count, effects)
+    return ExpectedCall(tool, person.seed(), arguments, count, effects)
 
 
-async def _attempted(session: Session, calls: list[Wanted], attempt: int) -> bool:
+async def _attempted(session: Session, calls: list[ExpectedCall], attempt: int) -> bool:
     """Whether they came to an end."""
     issued = [made(session, wanted, attempt) for wanted in calls]
     for other in issued[1:]:
@@ -56,7 +56,7 @@ async def _attempted(session: Session, calls: list[Wanted], attempt: int) -> boo
     return True
 
 
-def _judge_plain(session: Session, issued: list[Issued], said: object) -> bool:
+def _judge_plain(session: Session, issued: list[Attempt], said: object) -> bool:
     responses = said if isinstance(said, list) else []
     for one in issued:
         one.plain = [response for response in responses if response.get("id") == one.id]
@@ -64,7 +64,7 @@ def _judge_plain(session: Session, issued: list[Issued], said: object) -> bool:
     return True
 
 
-def _unknown(session: Session, issued: list[Issued]) -> bool:
+def _unknown(session: Session, issued: list[Attempt]) -> bool:
     for one in issued:
         one.expect(session, 0, 1, "a batch whose connection broke")
     return False

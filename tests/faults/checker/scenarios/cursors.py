@@ -1,17 +1,17 @@
-"""Places in streams: made up, another's, beyond the end, of what is over or was forgotten."""
+"""Event ids that are invalid, of other sessions, too large, or of ended or pruned streams."""
 
 from __future__ import annotations
 
 import asyncio
 
 from .. import control
-from ..calls import Wanted, judge, made, perform
+from ..calls import ExpectedCall, judge, made, perform
 from ..client import Broken
+from ..context import pause
 from ..expectation import JSON
-from ..person import Person
 from ..reading import Ending, Plan, Reader
 from ..sessions import LATER, NEWEST, Ended, Session
-from ..world import pause
+from ..virtual_client import VirtualClient
 
 WAITING = 20.0  # seconds for somebody to forget what is over
 
@@ -35,11 +35,11 @@ async def status(session: Session, cursor: str, what: str, wanted: int) -> bool:
     return False
 
 
-async def unknown(person: Person) -> None:
+async def unknown(person: VirtualClient) -> None:
     """What this session never gave out is 400; what it has had all of is 405."""
     world, rng = person.world, person.rng
     mine, other = await person.session(NEWEST), await person.session(NEWEST)
-    wanted = Wanted("fail", person.seed(), {"count": 2, "seconds": 0}, 2)
+    wanted = ExpectedCall("fail", person.seed(), {"count": 2, "seconds": 0}, 2)
     wanted.is_error = True
     ending, issued = await perform(mine, wanted)
     if ending is Ending.ANSWERED and issued.stream.id is not None:
@@ -59,10 +59,10 @@ async def unknown(person: Person) -> None:
     await other.close()
 
 
-async def trimmed(person: Person) -> None:
+async def trimmed(person: VirtualClient) -> None:
     """Its reader is away while the stream ends, and all but its end is forgotten."""
     world, session = person.world, await person.session(NEWEST)
-    wanted = Wanted("recite", person.seed(), {"count": 20, "seconds": 0.5}, 20)
+    wanted = ExpectedCall("recite", person.seed(), {"count": 20, "seconds": 0.5}, 20)
     issued = made(session, wanted)
     try:
         answer = await session.post(issued.message())
@@ -85,7 +85,7 @@ async def trimmed(person: Person) -> None:
     world.ledger.counts["trimmed"] += world.ledger.classes["c"]["observed"] > before
 
 
-async def _forgotten(person: Person) -> None:
+async def _forgotten(person: VirtualClient) -> None:
     world = person.world
     count, end = world.faults.prunes, min(WAITING, max(0.0, world.left))
     for _ in range(int(end / 0.2)):
@@ -103,13 +103,13 @@ async def _forgotten(person: Person) -> None:
             world.faults.take(b'{"fault": "prune", "at": "end", "id": "mine"}')
 
 
-async def deleted(person: Person) -> None:
+async def deleted(person: VirtualClient) -> None:
     """The session is ended while a stream of it is read: the stream ends, and all is 404."""
     world, rng, session = person.world, person.rng, await person.session(NEWEST)
     tool = rng.choice(("recite", "act"))  # which writes after five seconds, and ends after ten
     effects = ("",) if tool == "act" else ()
     arguments = {"count": 200, "seconds": 20}
-    issued = made(session, Wanted(tool, person.seed(), arguments, 200, effects))
+    issued = made(session, ExpectedCall(tool, person.seed(), arguments, 200, effects))
     try:
         answer = await session.post(issued.message(), rng.choice(world.workers))
     except Broken:

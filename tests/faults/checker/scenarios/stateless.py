@@ -1,16 +1,18 @@
-"""Calls without a session: broken, made anew; asked by a result, and carried on by the client."""
+"""
+Stateless calls: repeated after a broken connection, and continued after an input_required result.
+"""
 
 from __future__ import annotations
 
 from ..calls import outcome_of
 from ..expectation import JSON, compare
-from ..person import Person
 from ..reading import Plan
-from ..stateless import Requester, questions_of
+from ..stateless import StatelessClient, questions_of
+from ..virtual_client import VirtualClient
 from ..words import spoken, word
 
 
-async def call(person: Person) -> None:
+async def call(person: VirtualClient) -> None:
     """Words alone, or something that is done: each attempt by a seed of its own."""
     world, rng = person.world, person.rng
     tool, count = rng.choice(("recite", "dictate", "act")), rng.choice((0, 3, 20))
@@ -19,7 +21,7 @@ async def call(person: Person) -> None:
     base = person.seed()
     for attempt in range(1_000):
         seed = f"{base}.{attempt}"
-        requester = Requester(world, rng, person.secret)
+        requester = StatelessClient(world, rng, person.secret)
         arguments = {"seed": seed, "count": count, "seconds": seconds}
         params = {"name": tool, "arguments": arguments}
         response = await requester.attempt(f"{tool} {seed}", params, cuts.pop(0) if cuts else None)
@@ -31,12 +33,12 @@ async def call(person: Person) -> None:
         _judge(person, tool, seed, requester, response, count, {"": 1} if tool == "act" else {})
 
 
-async def rounds(person: Person) -> None:
+async def rounds(person: VirtualClient) -> None:
     """Asked by a result: the client comes back with the answer and the state, to any worker."""
     world, rng = person.world, person.rng
     tool = rng.choice(("ask", "survey", "steps"))
     count = rng.choice((1, 2, 3))
-    seed, requester = f"{person.seed()}.0", Requester(world, rng, person.secret)
+    seed, requester = f"{person.seed()}.0", StatelessClient(world, rng, person.secret)
     params: JSON = {"name": tool, "arguments": {"seed": seed, "count": count}}
     attempts, response = list[int](), JSON()
     for _ in range(count + 2):
@@ -72,8 +74,8 @@ def _answer(seed: str, asked: JSON) -> str:
 
 
 def _judge(
-    person: Person, tool: str, seed: str, requester: Requester, response: JSON, count: int,
-    most: dict[str, int],
+    person: VirtualClient, tool: str, seed: str, requester: StatelessClient, response: JSON,
+    count: int, most: dict[str, int],
 ) -> None:  # fmt: skip
     ledger, label = person.world.ledger, f"{tool} {seed} (2026-07-28)"
     world = person.world

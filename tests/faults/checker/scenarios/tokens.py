@@ -1,8 +1,7 @@
-"""Tokens that end while a stream is read: by their time, by their owner's wish, with their user.
+"""Tokens that end while a stream is read: by expiry, revocation, or with their user.
 
-Rule: an expired token closes connections, and with a fresh one the stream goes on where it was. A
-revoked one, or one of somebody who may no longer sign in, ends the work itself: nothing more is
-read, and nothing more is done.
+An expired token closes connections, and the stream is resumed with a renewed one. A revoked token,
+or an inactive user, ends the calls: nothing more is read and nothing more is done.
 """
 
 from __future__ import annotations
@@ -12,18 +11,20 @@ import time
 from collections.abc import Awaitable, Callable
 
 from .. import control
-from ..calls import Issued, Wanted, judge, made
+from ..calls import Attempt, ExpectedCall, judge, made
 from ..client import Answer, Broken
-from ..person import Person
+from ..context import CampaignContext, pause
 from ..reading import Ending, Plan, Reader
 from ..sessions import LATER, NEWEST, Session
-from ..world import World, pause
+from ..virtual_client import VirtualClient
 
 LIFE = 3  # seconds of a token that expires
 HEEDED = 12.0  # seconds in which an end must have been heeded: two looks, and some load
 
 
-async def _begun(person: Person, session: Session, wanted: Wanted) -> tuple[Issued, Answer] | None:
+async def _begun(
+    person: VirtualClient, session: Session, wanted: ExpectedCall
+) -> tuple[Attempt, Answer] | None:
     issued = made(session, wanted)
     issued.place = person.rng.choice(person.world.steady)
     try:
@@ -38,7 +39,7 @@ async def _begun(person: Person, session: Session, wanted: Wanted) -> tuple[Issu
     return issued, answer
 
 
-async def expired(person: Person) -> None:
+async def expired(person: VirtualClient) -> None:
     """It is good for a while, and is renewed when it is refused."""
     world, rng = person.world, person.rng
     made_after = time.monotonic()
@@ -48,7 +49,7 @@ async def expired(person: Person) -> None:
     session.renew = _renewing(world, given["id"], made_after)
     person.sessions.append(session)
     await session.open(rng.choice(world.steady))
-    wanted = Wanted("recite", person.seed(), {"count": 70, "seconds": LIFE + 4}, 70)
+    wanted = ExpectedCall("recite", person.seed(), {"count": 70, "seconds": LIFE + 4}, 70)
     found = await _begun(person, session, wanted)
     if found is None:
         return
@@ -63,7 +64,7 @@ async def expired(person: Person) -> None:
     world.ledger.counts["tokens expired"] += seen
 
 
-def _renewing(world: World, id: int, made_after: float) -> Callable[[], Awaitable[None]]:
+def _renewing(world: CampaignContext, id: int, made_after: float) -> Callable[[], Awaitable[None]]:
     async def renew() -> None:
         if time.monotonic() < made_after + LIFE - 0.1 and not world.skewed:
             world.ledger.tell("wrong", "a token was refused before it expired")
@@ -72,15 +73,15 @@ def _renewing(world: World, id: int, made_after: float) -> Callable[[], Awaitabl
     return renew
 
 
-async def revoked(person: Person) -> None:
+async def revoked(person: VirtualClient) -> None:
     await _ended(person, "revoke")
 
 
-async def deactivated(person: Person) -> None:
+async def deactivated(person: VirtualClient) -> None:
     await _ended(person, "deactivate")
 
 
-async def _ended(person: Person, how: str) -> None:
+async def _ended(person: VirtualClient, how: str) -> None:
     """It works on while its caller may no longer: it is stopped before it does what it would."""
     world, rng = person.world, person.rng
     user = f"guest-{person.seed()}"
@@ -88,7 +89,7 @@ async def _ended(person: Person, how: str) -> None:
     session = Session(world, user, NEWEST, secret=given["secret"])
     await session.open()
     arguments = {"count": 300, "seconds": 2 * HEEDED + 6}  # it acts halfway
-    wanted = Wanted("act", person.seed(), arguments, 300, effects=("",))
+    wanted = ExpectedCall("act", person.seed(), arguments, 300, effects=("",))
     found = await _begun(person, session, wanted)
     if found is None:
         return

@@ -1,12 +1,12 @@
-"""Streams that belong to a session and no request: they have no end, and are gone on with."""
+"""Standalone streams of a session, which have no end and are resumed."""
 
 from __future__ import annotations
 
 from .client import Address, Answer, Broken
+from .context import pause
 from .expectation import JSON, Stream
 from .reading import Reader
 from .sessions import Ended, Session
-from .world import pause
 
 
 async def opened(session: Session, to: Address | None = None) -> Answer:
@@ -27,7 +27,7 @@ async def opened(session: Session, to: Address | None = None) -> Answer:
     raise Ended(0)
 
 
-class Standing(Reader):
+class StandaloneStream(Reader):
     """Of a stream of news, which has no end; it may begin anew under another id."""
 
     def __init__(self, session: Session, label: str) -> None:

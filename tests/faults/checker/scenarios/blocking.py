@@ -1,6 +1,6 @@
-"""What occupies a whole worker: sleeps within a transaction, and threads that are all stuck.
+"""Tools that block a whole worker: sleeps within a transaction, and stuck threads.
 
-Rule: while one thing stands still, everything else goes on: log-in, words, questions, cancels.
+Meanwhile everything else must continue: authentication, messages, questions and cancellation.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import time
 from collections.abc import Awaitable
 
 from .. import control
-from ..calls import Issued, Wanted, perform
+from ..calls import Attempt, ExpectedCall, perform
 from ..client import Address
-from ..person import Person
 from ..questions import Answerer
 from ..reading import Ending, Plan
 from ..sessions import NEWEST, Session
+from ..virtual_client import VirtualClient
 
 SLEEP = 10.0  # seconds
 # Seconds in which whatever else is asked must be done: who waits for a sleeper takes longer.
@@ -23,7 +23,7 @@ MEANWHILE = 0.8 * SLEEP
 STUCK, HELD = 8, 5.0  # calls, more than there are threads, and seconds for which they are held
 
 
-async def _timely(person: Person, what: str, here: Address, work: Awaitable[object]) -> bool:
+async def _timely(person: VirtualClient, what: str, here: Address, work: Awaitable[object]) -> bool:
     """Whether it is done soon, where nothing strikes."""
     world, began = person.world, time.monotonic()
     await work
@@ -33,9 +33,9 @@ async def _timely(person: Person, what: str, here: Address, work: Awaitable[obje
     return took <= MEANWHILE
 
 
-async def _cancelled(session: Session, person: Person, to: Address) -> None:
+async def _cancelled(session: Session, person: VirtualClient, to: Address) -> None:
     """A call that is taken back where everything is stuck."""
-    wanted = Wanted("recite", person.seed(), {"count": 40, "seconds": 30}, 40)
+    wanted = ExpectedCall("recite", person.seed(), {"count": 40, "seconds": 30}, 40)
 
     async def cancel(id: int) -> None:
         await asyncio.sleep(0.3)
@@ -43,7 +43,7 @@ async def _cancelled(session: Session, person: Person, to: Address) -> None:
 
     tasks: list[asyncio.Task[None]] = []
 
-    def begun(issued: Issued) -> None:
+    def begun(issued: Attempt) -> None:
         issued.is_cancelled = True
         tasks.append(asyncio.create_task(cancel(issued.id)))
 
@@ -51,21 +51,21 @@ async def _cancelled(session: Session, person: Person, to: Address) -> None:
     await asyncio.gather(*tasks)
 
 
-async def sleep(person: Person) -> None:
+async def sleep(person: VirtualClient) -> None:
     """A tool sleeps ten seconds between two words, in its transaction, after it has written."""
     world, here = person.world, person.rng.choice(person.world.workers)
     session, other = await person.session(NEWEST), await person.session(NEWEST)
     await control.spare(world, here, SLEEP + 6)
     arguments = {"count": 2, "seconds": SLEEP}
-    wanted = Wanted("sleep", person.seed(), arguments, 2, effects=("",))
+    wanted = ExpectedCall("sleep", person.seed(), arguments, 2, effects=("",))
     began = time.monotonic()
     sleeping = asyncio.create_task(perform(session, wanted, Plan(), to=here))
     await asyncio.sleep(1)
     done = 0
     while not sleeping.done() and time.monotonic() < began + SLEEP:
-        recited = Wanted("recite", person.seed(), {"count": 5, "seconds": 0.2}, 5)
+        recited = ExpectedCall("recite", person.seed(), {"count": 5, "seconds": 0.2}, 5)
         await _timely(person, "recite", here, perform(other, recited, Plan(), to=here))
-        asked = Wanted("inquire", person.seed(), {"count": 1}, 1)
+        asked = ExpectedCall("inquire", person.seed(), {"count": 1}, 1)
         answers = Answerer(other, person.rng, slow=0.0)
         inquired = perform(other, asked, Plan(), hear=answers.hear, to=here)
         await _timely(person, "inquire", here, inquired)
@@ -80,7 +80,7 @@ async def sleep(person: Person) -> None:
     await other.close()
 
 
-async def stuck(person: Person) -> None:
+async def stuck(person: VirtualClient) -> None:
     """Every thread for tools of one worker is stuck; who needs none is served."""
     world, here = person.world, person.rng.choice(person.world.workers)
     gate, began = person.seed(), time.monotonic()
@@ -95,9 +95,9 @@ async def stuck(person: Person) -> None:
     fine = await _timely(person, "log-in", here, _logged_in(person, here, secret))
     other = await person.session(NEWEST)
     # A third one's tool that needs a thread finds none: they are all stuck.
-    dictated = Wanted("dictate", person.seed(), {"count": 1, "seconds": 0}, 1)
+    dictated = ExpectedCall("dictate", person.seed(), {"count": 1, "seconds": 0}, 1)
     waiting = asyncio.create_task(perform(other, dictated, Plan(), to=here))
-    recited = Wanted("recite", person.seed(), {"count": 10, "seconds": 0.5}, 10)
+    recited = ExpectedCall("recite", person.seed(), {"count": 10, "seconds": 0.5}, 10)
     plan = Plan.drawn(person.rng, most=1, size=500)
     plan.place = lambda: here
     fine &= await _timely(person, "recite", here, perform(other, recited, plan, to=here))
@@ -111,7 +111,7 @@ async def stuck(person: Person) -> None:
         await session.close()
 
 
-async def _stranger(person: Person, name: str) -> Session:
+async def _stranger(person: VirtualClient, name: str) -> Session:
     """A session of somebody else: nobody alone gets all of the threads."""
     secret = await _token(person, name)
     session = Session(person.world, f"{person.seed()}.{name}", NEWEST, secret=secret)
@@ -119,16 +119,16 @@ async def _stranger(person: Person, name: str) -> Session:
     return session
 
 
-def _sticking(person: Person, gate: str) -> Wanted:
-    return Wanted("stick", person.seed(), {"gate": gate, "seconds": 15})
+def _sticking(person: VirtualClient, gate: str) -> ExpectedCall:
+    return ExpectedCall("stick", person.seed(), {"gate": gate, "seconds": 15})
 
 
-async def _token(person: Person, name: str = "person") -> str:
+async def _token(person: VirtualClient, name: str = "person") -> str:
     given = await control.ask(person.world, "token", user=f"{name}-{person.number}")
     return str(given["secret"])
 
 
-async def _logged_in(person: Person, to: Address, secret: str) -> None:
+async def _logged_in(person: VirtualClient, to: Address, secret: str) -> None:
     session = Session(person.world, f"{person.seed()}.z", NEWEST, secret=secret)
     await session.open(to)
     await session.close()

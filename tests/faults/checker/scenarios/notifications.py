@@ -1,7 +1,4 @@
-"""Streams that belong to a session and no request: two at once, and news from other workers.
-
-Rule: of what is told by hand and of what a save tells by itself the same is expected.
-"""
+"""Standalone streams of a session: two at once, and notifications from other workers."""
 
 from __future__ import annotations
 
@@ -10,13 +7,13 @@ import time
 from typing import NamedTuple
 
 from .. import control
-from ..calls import Wanted, perform
+from ..calls import ExpectedCall, perform
 from ..client import Address
 from ..expectation import JSON
-from ..person import Person
 from ..reading import Plan
 from ..sessions import NEWEST, Session
-from ..standing import Standing, opened
+from ..standalone_stream import StandaloneStream, opened
+from ..virtual_client import VirtualClient
 
 TOGETHER = 10.0  # seconds in which neither of two streams may end
 TRIES = 8  # until something has changed, or news have come
@@ -24,7 +21,7 @@ HEARD = 20.0  # seconds in which news arrive; what comes later is lost
 SLOW = 5  # leases more, for what was saved: some of those who tell it may die
 
 
-async def two(person: Person) -> None:
+async def two(person: VirtualClient) -> None:
     """Two streams without a cursor leave each other alone."""
     world, session = person.world, await person.session(NEWEST)
     here = person.rng.choice(world.workers)
@@ -32,7 +29,7 @@ async def two(person: Person) -> None:
     began = time.monotonic()
     readers, tasks = [], []
     for number in range(2):
-        reader = Standing(session, f"{session.name} GET {number}")
+        reader = StandaloneStream(session, f"{session.name} GET {number}")
         readers.append(reader)
         tasks.append(asyncio.create_task(reader.once(await opened(session, here))))
     done, _ = await asyncio.wait(tasks, timeout=TOGETHER, return_when=asyncio.FIRST_COMPLETED)
@@ -62,29 +59,29 @@ class Topic(NamedTuple):
         return f"{self.scheme}://{self.who}"
 
 
-async def hear(person: Person) -> None:
+async def hear(person: VirtualClient) -> None:
     """News of another worker reach whoever reads, and who was away when they were told."""
     session = await person.session(NEWEST)
     await _hear(person, session, Topic("news", "announce", "g", session.name.replace(".", "-")))
 
 
-async def save(person: Person) -> None:
+async def save(person: VirtualClient) -> None:
     """So does a row that is saved there, in a transaction, by the ORM alone."""
     session = await person.session(NEWEST)
     topic = Topic("note", "jot", "orm", session.name.replace(".", "-"))
     for _ in range(TRIES):  # until there is a row
-        wanted = Wanted("jot", person.seed(), {"who": topic.who})
+        wanted = ExpectedCall("jot", person.seed(), {"who": topic.who})
         _, issued = await perform(session, wanted, Plan())
         if issued.kind == "success":
             return await _hear(person, session, topic)
 
 
-async def _hear(person: Person, session: Session, topic: Topic) -> None:
+async def _hear(person: VirtualClient, session: Session, topic: Topic) -> None:
     world, rng = person.world, person.rng
     if not await _subscribed(session, topic.uri):
         return
     here = rng.choice(world.workers)
-    reader = Standing(session, f"{session.name} {topic.scheme}")
+    reader = StandaloneStream(session, f"{session.name} {topic.scheme}")
     living = asyncio.create_task(reader.live(await opened(session, here)))
     speaker = await person.session(NEWEST)
     try:
@@ -115,7 +112,7 @@ async def _subscribed(session: Session, uri: str) -> bool:
 
 
 async def _round(
-    person: Person, speaker: Session, reader: Standing, living: asyncio.Task[None],
+    person: VirtualClient, speaker: Session, reader: StandaloneStream, living: asyncio.Task[None],
     topic: Topic, here: Address, is_away: bool,
 ) -> None:  # fmt: skip
     """Something changes, at another worker than where the stream was begun."""
@@ -125,7 +122,7 @@ async def _round(
         await asyncio.gather(living, return_exceptions=True)
     for _ in range(TRIES):
         began, before = time.monotonic(), len(reader.news)
-        wanted = Wanted(topic.tool, person.seed(), {"who": topic.who})
+        wanted = ExpectedCall(topic.tool, person.seed(), {"who": topic.who})
         _, issued = await perform(speaker, wanted, Plan(), to=world.other(person.rng, here))
         if is_away:
             living = asyncio.create_task(reader.live(await reader.again()))
@@ -146,7 +143,9 @@ async def _round(
     world.ledger.hit(topic.shows, injected=1)
 
 
-async def _arrived(reader: Standing, before: int, topic: Topic, seconds: float = HEARD) -> bool:
+async def _arrived(
+    reader: StandaloneStream, before: int, topic: Topic, seconds: float = HEARD
+) -> bool:
     """Whether it was told of this, and not before somebody announced it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

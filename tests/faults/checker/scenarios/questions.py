@@ -1,28 +1,30 @@
-"""Questions: answered at another worker, twice, late, by an error; steps that happen once."""
+"""Questions, answered at another worker, twice, late or with an error; steps that run once."""
 
 from __future__ import annotations
 
 import time
 
 from ..calls import ASKING as ASKED
-from ..calls import Issued, Wanted, perform
+from ..calls import Attempt, ExpectedCall, perform
 from ..expectation import JSON
-from ..person import Person
 from ..questions import STYLES, Answerer
 from ..reading import Ending, Plan
 from ..sessions import NEWEST, Session
+from ..virtual_client import VirtualClient
 from ..words import TRIMMED
 
 ASKING = "2025-06-18"  # the first revision whose clients can be asked
 DEADLINE, LATE = 2.0, 6.0  # seconds: of a question, and beyond it and a lease
 
 
-def answerer(person: Person, session: Session, style: str | None = None) -> Answerer:
+def answerer(person: VirtualClient, session: Session, style: str | None = None) -> Answerer:
     rng = person.rng
     return Answerer(session, rng, style or rng.choice(STYLES), slow=rng.choice((0.0, 0.3, 1.0)))
 
 
-async def _asked(person: Person, session: Session, wanted: Wanted, answers: Answerer) -> None:
+async def _asked(
+    person: VirtualClient, session: Session, wanted: ExpectedCall, answers: Answerer
+) -> None:
     """A call at one worker, whose answers are brought to others."""
     world, rng = person.world, person.rng
     here = rng.choice(world.workers)
@@ -39,13 +41,13 @@ async def _asked(person: Person, session: Session, wanted: Wanted, answers: Answ
         await answers.again(issued)
 
 
-async def ask(person: Person) -> None:
+async def ask(person: VirtualClient) -> None:
     """One after the other; the last may be refused."""
     rng, session = person.rng, await person.current(ASKING)
     count = rng.choice((1, 1, 2, 3))
     answers = answerer(person, session)
     refused = rng.choice((None, None, None, "decline", "cancel", "error"))
-    wanted = Wanted("ask", person.seed(), {"count": count}, count, effects=("",))
+    wanted = ExpectedCall("ask", person.seed(), {"count": count}, count, effects=("",))
     if refused is not None:
         answers.refuses, answers.style = {count - 1: refused}, "plain"
         said = "error" if refused == "error" else "declined"
@@ -54,36 +56,36 @@ async def ask(person: Person) -> None:
     await _asked(person, session, wanted, answers)
 
 
-async def survey(person: Person) -> None:
+async def survey(person: VirtualClient) -> None:
     """Several at once, answered in any order: who brings the last goes on with the call."""
     session = await person.current(ASKING)
     count = person.rng.choice((2, 3, 5))
-    wanted = Wanted("survey", person.seed(), {"count": count}, 2, effects=("",))
+    wanted = ExpectedCall("survey", person.seed(), {"count": count}, 2, effects=("",))
     await _asked(person, session, wanted, answerer(person, session, person.rng.choice(STYLES[:4])))
 
 
-async def inquire(person: Person) -> None:
+async def inquire(person: VirtualClient) -> None:
     """Asked by a tool in the loop, which does nothing: it always comes to its end."""
     session, count = await person.current(ASKING), person.rng.choice((1, 2, 4))
-    wanted = Wanted("inquire", person.seed(), {"count": count}, count)
+    wanted = ExpectedCall("inquire", person.seed(), {"count": count}, count)
     await _asked(person, session, wanted, answerer(person, session))
 
 
-async def steps(person: Person) -> None:
+async def steps(person: VirtualClient) -> None:
     """Each step happens once, however often the call runs."""
     session, count = await person.current(ASKING), person.rng.choice((0, 1, 2))
     effects = ("/first", "/second", "")
-    wanted = Wanted("steps", person.seed(), {"count": count}, 3, effects=effects)
+    wanted = ExpectedCall("steps", person.seed(), {"count": count}, 3, effects=effects)
     await _asked(person, session, wanted, answerer(person, session))
 
 
-async def doubted(person: Person) -> None:
+async def doubted(person: VirtualClient) -> None:
     """Nobody answers in time: the question is withdrawn, once, and the tool is told."""
     world, session = person.world, await person.session(NEWEST)
     if not world.is_strict:  # the machine's time of day says when it is over
         session.places = list(world.steady)
     final = "timed out"
-    wanted = Wanted("doubt", person.seed(), {"seconds": DEADLINE}, final=final)
+    wanted = ExpectedCall("doubt", person.seed(), {"seconds": DEADLINE}, final=final)
     answers = Answerer(session, person.rng, answers=False)
     here = person.rng.choice(world.steady)
     plan = Plan.drawn(person.rng, most=1, size=500)
@@ -94,7 +96,7 @@ async def doubted(person: Person) -> None:
     await session.close()
 
 
-def _judge_doubt(person: Person, issued: Issued, took: float) -> None:
+def _judge_doubt(person: VirtualClient, issued: Attempt, took: float) -> None:
     world, messages = person.world, issued.stream.messages()
     if any(TRIMMED in str(one.get("error")) for one in messages):
         return  # of what was said about it nothing more is told

@@ -1,7 +1,7 @@
-"""HTTP+SSE: one stream of all that a server says, and an address to post to.
+"""A client of HTTP+SSE: one stream, and an address for POST requests.
 
-Rule: what was accepted is answered on the stream, once, whatever becomes of the worker that took
-it. The stream is gone on with at any worker; each connection begins by naming the same address.
+An accepted request is answered on the stream once, even if its worker dies. The stream can be
+resumed at any worker; each connection starts with the same address.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import asyncio
 import contextlib
 from collections import defaultdict
 
-from .calls import Issued, Wanted, judge, made
+from .calls import Attempt, ExpectedCall, judge, made
 from .client import Broken
-from .expectation import JSON, OLD_ID, Reading, Stream, Told
+from .context import CampaignContext, pause
+from .expectation import JSON, OLD_ID, Reading, RequestMessages, Stream
 from .reading import Ending, Plan
 from .sessions import Session
 from .sse import Event
-from .standing import Standing, opened
-from .world import World, pause
+from .standalone_stream import StandaloneStream, opened
 
 OLDEST = "2024-11-05"
 
@@ -47,7 +47,7 @@ class Addressed(Reading):
         self._line.is_addressed.set()
 
 
-class Line(Standing):
+class Line(StandaloneStream):
     """All that is said in one session, which is never over, and of which nothing is forgotten."""
 
     can_be_trimmed = False
@@ -77,10 +77,10 @@ class Line(Standing):
         self.answered[message["id"]].set()
 
 
-class Older(Session):
+class LegacySseClient(Session):
     """A client that knows nothing newer."""
 
-    def __init__(self, world: World, name: str, secret: str | None) -> None:
+    def __init__(self, world: CampaignContext, name: str, secret: str | None) -> None:
         super().__init__(world, name, OLDEST, secret=secret)
         self.line = Line(self)
         self.line.plan = Plan.drawn(self.rng, size=4_000)
@@ -117,9 +117,9 @@ class Older(Session):
             await self.repeated("DELETE", None, {200, 202, 204})
         messages = self.line.stream.messages()
         for id in self.line.ids:
-            self._judge(id, Told(messages, id, f"t{id}"))
+            self._judge(id, RequestMessages(messages, id, f"t{id}"))
 
-    def _judge(self, id: int, told: Told) -> None:
+    def _judge(self, id: int, told: RequestMessages) -> None:
         """What may have come after the response that was judged."""
         if len(told.responses) > 1:
             self.world.ledger.tell("duplicated", f"{self.name}: {len(told.responses)} to {id}")
@@ -140,7 +140,7 @@ class Older(Session):
 
     # A call.
 
-    async def perform(self, wanted: Wanted) -> None:
+    async def perform(self, wanted: ExpectedCall) -> None:
         """Have it taken, and wait for what comes of it. Raises ``Ended``."""
         patience = self.world.patient()
         for attempt in range(1_000):
@@ -159,7 +159,7 @@ class Older(Session):
             await pause(self.rng, attempt)
         self.world.ledger.tell("hanging", f"{wanted.tool} {wanted.seed}: nobody takes it")
 
-    async def _posted(self, issued: Issued) -> int | None:
+    async def _posted(self, issued: Attempt) -> int | None:
         """None if it was accepted; otherwise how often it may have been worked on."""
         try:
             answer = await self.post(issued.message(), issued.place)

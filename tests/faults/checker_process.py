@@ -1,6 +1,6 @@
-"""The checker, a process of its own: begun, told of faults, and asked what it saw.
+"""The checker process: started, informed of injected faults, and asked for its report.
 
-The rule: it is told where to go and what strikes, and nothing of what was done about it.
+It gets the addresses of the servers and the injected faults, but not their effects.
 """
 
 from __future__ import annotations

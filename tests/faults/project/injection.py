@@ -1,9 +1,8 @@
-"""Where faults strike: named points of a call, seen from outside of what is tried.
+"""Fault injection: faults take effect at named points of a call.
 
-The rule: nothing of ``django_mcp`` is patched. Its statements are seen on their way to the
-database (``connection.execute_wrappers``), its requests and answers on their way through ASGI;
-points within a tool are reached by the tool. A fault is armed by a datagram, for any of the
-processes that hear of it: who first reaches the point strikes, says so, and dies by SIGKILL.
+``django_mcp`` is not patched. Its statements are watched by ``connection.execute_wrappers``, its
+requests and responses in ASGI; tools report their own points. A datagram arms a fault in all
+workers. The first process that reaches the point logs that and injects the fault.
 """
 
 from __future__ import annotations
@@ -28,39 +27,39 @@ MAX_SILENCE_SECONDS = float(os.environ.get("FAULTS_LEASE", "15")) * 2 / 3
 
 
 @dataclass(frozen=True)
-class Arm:
-    """A fault that waits at a point."""
+class ArmedFault:
+    """A fault that is injected at a point."""
 
     id: str
     point: str
-    act: str = "kill"  # or pause, suspend, or note: only tell that it was reached
+    act: str = "kill"  # or pause, suspend, or note: only log that the point was reached
     seconds: float = 0.0
-    but: int = 0  # the process that passes
+    but: int = 0  # the process that is not affected
 
 
-_armed: dict[str, Arm] = {}
+_armed: dict[str, ArmedFault] = {}
 _worker = ""
-_spared = 0.0  # until when nothing kills this process
-_open = 0  # requests at work
+_spared = 0.0  # until when no fault is injected here
+_open = 0  # requests being handled
 
 
 def begin() -> None:
-    """Hear of faults from now on; in each process, after it was forked."""
+    """Receive faults from now on. Called in each process after the fork."""
     global _worker
     _worker = os.environ.get("FAULTS_WORKER", "")
     _armed.clear()
     place = FOLDER / f"{_worker}.sock"
     place.unlink(missing_ok=True)
-    ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    ear.bind(str(place))
-    threading.Thread(target=_hear, args=(ear,), name="sabotage", daemon=True).start()
+    receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    receiver.bind(str(place))
+    threading.Thread(target=_hear, args=(receiver,), name="injection", daemon=True).start()
 
 
-def _hear(ear: socket.socket) -> None:
+def _hear(receiver: socket.socket) -> None:
     while True:
-        told = json.loads(ear.recv(4096))
+        told = json.loads(receiver.recv(4096))
         if "id" in told:
-            _armed[told["point"]] = Arm(**told)
+            _armed[told["point"]] = ArmedFault(**told)
         elif "spare" in told:
             _spare(told["spare"])
         elif "count" in told:
@@ -70,7 +69,7 @@ def _hear(ear: socket.socket) -> None:
 
 
 def reach(point: str) -> None:
-    """This point is reached: strike, if a fault waits here and no other process was first."""
+    """Inject the fault that is armed at this point, unless another process was first."""
     arm = _armed.get(point)
     if arm is None or arm.but == os.getpid() or (_is_spared() and arm.act != "note"):
         return
@@ -80,22 +79,22 @@ def reach(point: str) -> None:
     ACTS[arm.act](arm)
 
 
-def _kill(arm: Arm) -> None:
+def _kill(arm: ArmedFault) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _pause(arm: Arm) -> None:
+def _pause(arm: ArmedFault) -> None:
     time.sleep(arm.seconds)
 
 
-def _suspend(arm: Arm) -> None:
-    """The whole process stands still, here, until it is told to go on."""
+def _suspend(arm: ArmedFault) -> None:
+    """Suspend the whole process at this point, until SIGCONT."""
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     time.sleep(STANDING)
 
 
-STANDING = 0.05  # seconds in which nothing goes on, whichever thread the signal came to first
-ACTS: dict[str, Callable[[Arm], None]] = {
+STANDING = 0.05  # seconds; SIGSTOP may stop another thread first
+ACTS: dict[str, Callable[[ArmedFault], None]] = {
     "kill": _kill,
     "pause": _pause,
     "suspend": _suspend,
@@ -108,7 +107,7 @@ def _is_spared() -> bool:
 
 
 def spare(seconds: float) -> None:
-    """Let this process live for a while: somebody tries what takes that long."""
+    """Inject no fault into this process for a while."""
     _spare(seconds)
     (FOLDER / f"{_worker}.spared").write_text(str(_spared))
     tell(spared=seconds)
@@ -128,7 +127,7 @@ def _is_first(id: str) -> bool:
 
 
 def tell(**what: Any) -> None:
-    """A line in the log that all share, written before anything else happens."""
+    """Write a line to the shared log, before the fault takes effect."""
     line = json.dumps({"worker": _worker, "pid": os.getpid(), "at": time.monotonic(), **what})
     log = os.open(FOLDER / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
@@ -141,9 +140,11 @@ def tell(**what: Any) -> None:
 
 
 def watch(sender: Any, connection: Any, **kwargs: Any) -> None:
-    """See the statements of a connection that was made."""
-    if not any(isinstance(one, points.Watch) for one in connection.execute_wrappers):
-        connection.execute_wrappers.append(points.Watch(connection, reach, _saw, _paused))
+    """Watch the statements of a new connection."""
+    if not any(isinstance(one, points.StatementWatcher) for one in connection.execute_wrappers):
+        connection.execute_wrappers.append(
+            points.StatementWatcher(connection, reach, _saw, _paused)
+        )
         wrong = mutants.among_statements(os.environ.get("FAULTS_MUTANT", ""))
         connection.execute_wrappers.extend(wrong)
 
@@ -158,18 +159,18 @@ def _paused(began: float, ended: float) -> None:
         tell(paused=began, ended=ended)
 
 
-# Requests and answers.
+# Requests and responses.
 
 
 def watched(application: Any) -> Any:
-    """``application``, with the points that its requests and answers pass."""
+    """Return the application with the injection points of its requests and responses."""
 
     async def served(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or not scope["path"].startswith("/mcp"):
             await application(scope, receive, send)
             return
         global _open
-        passed = points.Passage(scope["method"], reach)
+        passed = points.RequestWatcher(scope["method"], reach)
 
         async def received() -> Any:
             message = await receive()

@@ -1,8 +1,4 @@
-"""A listen of the revision without sessions: told of rows that others save, while it is connected.
-
-Rule: what is saved after the acknowledgement is told on a stream that stays. One that breaks, or
-that its worker ends, is begun anew, and what was saved meanwhile is nobody's to tell.
-"""
+"""Listens of the stateless revision: notified of rows that others save."""
 
 from __future__ import annotations
 
@@ -11,15 +7,15 @@ import json
 import time
 from typing import Any
 
-from ..calls import Wanted, perform
+from ..calls import ExpectedCall, perform
 from ..client import Address, Answer, Broken, request
+from ..context import pause
 from ..expectation import JSON
-from ..person import Person
 from ..reading import Plan
 from ..sessions import ACCEPT, NEWEST
 from ..sse import Parser
 from ..stateless import META, REVISION
-from ..world import pause
+from ..virtual_client import VirtualClient
 
 TOLD, SILENCE = 20.0, 0.05  # seconds in which it is told, and between two looks
 TRIES, SAVES = 8, 3
@@ -63,7 +59,7 @@ class Listen:
         self.task.cancel()
 
 
-async def hear(person: Person) -> None:
+async def hear(person: VirtualClient) -> None:
     """Saves of one's own row, by whichever worker, are told on a listen at another."""
     session = await person.session(NEWEST)
     who = f"l-{session.name.replace('.', '-')}"
@@ -85,7 +81,7 @@ async def hear(person: Person) -> None:
     person.world.ledger.hit("listen", injected=1, observed=int(saved > 0))
 
 
-async def _begun(person: Person, here: Address, uri: str) -> Listen | None:
+async def _begun(person: VirtualClient, here: Address, uri: str) -> Listen | None:
     """A listen that was acknowledged; None where its worker is not there, or about to end."""
     params = {"_meta": META, "notifications": {"resourceSubscriptions": [uri]}}
     message = {"jsonrpc": "2.0", "id": person.rng.randrange(10**9), "method": METHOD}
@@ -112,13 +108,13 @@ async def _begun(person: Person, here: Address, uri: str) -> Listen | None:
     return None
 
 
-async def _save(person: Person, session: Any, who: str) -> bool:
-    wanted = Wanted("jot", person.seed(), {"who": who})
+async def _save(person: VirtualClient, session: Any, who: str) -> bool:
+    wanted = ExpectedCall("jot", person.seed(), {"who": who})
     _, issued = await perform(session, wanted, Plan())
     return issued.kind == "success"
 
 
-async def _heard(person: Person, session: Any, listen: Listen, who: str) -> int:
+async def _heard(person: VirtualClient, session: Any, listen: Listen, who: str) -> int:
     """How many saves it was told of, before it was over."""
     uri = f"note://{who}"
     for count in range(SAVES):

@@ -1,7 +1,7 @@
-"""Calls that are taken back: before they begin, while they work or wait, at their end and after.
+"""Cancelled calls: before they start, while they run or wait, at their end and after it.
 
-Rule: before the commit of the outcome the cancel wins, after it the answer does. Whoever is told
-nothing finds that, where the database is the tool's own, nothing was done.
+A cancel before the commit of the response wins, otherwise the response does. Without a response, a
+tool whose transaction holds its response has had no effects.
 """
 
 from __future__ import annotations
@@ -9,43 +9,43 @@ from __future__ import annotations
 import asyncio
 import time
 
-from ..calls import Issued, Wanted, perform
+from ..calls import Attempt, ExpectedCall, perform
 from ..expectation import JSON
-from ..person import Person
 from ..questions import Answerer
 from ..reading import Ending, Plan, Reader
 from ..sessions import Ended, Session
+from ..virtual_client import VirtualClient
 
 EARLY = 0.2  # seconds before the end of the work; later may be too late
 OVERTAKES = 0.05  # seconds after a request in which its cancel may still be received before it
 RACE = 0.1  # seconds between a cancel's acceptance and the end of its call
 
 
-class Canceller:
+class DelayedCancel:
     """Takes a call back ``after`` so many seconds, or at its last word if that is negative."""
 
-    def __init__(self, person: Person, session: Session, after: float) -> None:
+    def __init__(self, person: VirtualClient, session: Session, after: float) -> None:
         self.person, self.session, self.after = person, session, after
         self.heard: float | None = None
         self.before_any = False  # whether nothing of the call had come by then
         self.task: asyncio.Task[None] | None = None
 
-    def begun(self, issued: Issued) -> None:
+    def begun(self, issued: Attempt) -> None:
         if self.after >= 0:
             self._begin(issued, self.after)
 
-    def hear(self, issued: Issued, message: JSON) -> None:
+    def hear(self, issued: Attempt, message: JSON) -> None:
         """Without a time: at the last word before the end."""
         params = message.get("params", {})
         if self.after < 0 and params.get("progress") == params.get("total", 0):
             self._begin(issued, 0)
 
-    def _begin(self, issued: Issued, after: float) -> None:
+    def _begin(self, issued: Attempt, after: float) -> None:
         if self.task is not None:
             self.task.cancel()
         self.task = asyncio.create_task(self._cancel(issued, after))
 
-    async def _cancel(self, issued: Issued, after: float) -> None:
+    async def _cancel(self, issued: Attempt, after: float) -> None:
         await asyncio.sleep(after)
         issued.is_cancelled = True
         self.before_any = not issued.stream.texts
@@ -63,7 +63,7 @@ class Canceller:
             await asyncio.wait([self.task])
 
 
-async def working(person: Person) -> None:
+async def working(person: VirtualClient) -> None:
     """While it works; or before it has a row, or about when it ends."""
     rng, session = person.rng, await person.current()
     seconds = rng.choice((0.1, 0.6, 1.2))
@@ -72,8 +72,8 @@ async def working(person: Person) -> None:
     effects = ("",) if tool == "act" else ()
     count = 0 if tool == "brood" else rng.choice((1, 6))
     arguments = {"count": count, "seconds": seconds}
-    wanted = Wanted(tool, person.seed(), arguments, count, effects=effects)
-    canceller = Canceller(person, session, after)
+    wanted = ExpectedCall(tool, person.seed(), arguments, count, effects=effects)
+    canceller = DelayedCancel(person, session, after)
     ending, issued = await perform(
         session, wanted, Plan.drawn(rng, most=1), hear=canceller.hear, begun=canceller.begun,
         to=session.somewhere(),
@@ -90,7 +90,7 @@ async def working(person: Person) -> None:
         person.world.ledger.counts["cancels before a row"] += tombstone
 
 
-def _judge_cancel(person: Person, issued: Issued, ending: Ending, work: float) -> None:
+def _judge_cancel(person: VirtualClient, issued: Attempt, ending: Ending, work: float) -> None:
     """One that was taken while the tool had still to work, by its own sleeps, has won."""
     if issued.cancelled is None or ending is not Ending.ANSWERED:
         return
@@ -101,12 +101,12 @@ def _judge_cancel(person: Person, issued: Issued, ending: Ending, work: float) -
     person.world.ledger.counts["cancels late"] += 1
 
 
-async def parked(person: Person) -> None:
+async def parked(person: VirtualClient) -> None:
     """While it waits for an answer, which is brought all the same."""
     session = await person.current("2025-06-18")
-    wanted = Wanted("ask", person.seed(), {"count": 1}, 1, never=("",))
+    wanted = ExpectedCall("ask", person.seed(), {"count": 1}, 1, never=("",))
     answers = Answerer(session, person.rng, answers=False)
-    issues: list[Issued] = []
+    issues: list[Attempt] = []
     task = asyncio.create_task(
         perform(session, wanted, Plan.drawn(person.rng, most=1), hear=answers.hear,
                 begun=issues.append)
@@ -130,10 +130,10 @@ def is_error(response: JSON) -> bool:
     return "error" in response or bool(response.get("result", {}).get("isError"))
 
 
-async def over(person: Person) -> None:
+async def over(person: VirtualClient) -> None:
     """After it has been answered: nothing comes of it."""
     session = await person.current()
-    wanted = Wanted("act", person.seed(), {"count": 2, "seconds": 0.1}, 2, effects=("",))
+    wanted = ExpectedCall("act", person.seed(), {"count": 2, "seconds": 0.1}, 2, effects=("",))
     ending, issued = await perform(session, wanted)
     await session.tell("notifications/cancelled", requestId=issued.id)
     if ending is not Ending.ANSWERED or issued.reader is None:
@@ -144,7 +144,7 @@ async def over(person: Person) -> None:
         person.world.ledger.tell("wrong", f"{issued.label}: its stream was begun again")
 
 
-async def _is_kept(session: Session, issued: Issued) -> None:
+async def _is_kept(session: Session, issued: Attempt) -> None:
     """The answer is there for whoever comes back for it."""
     again = Reader(session, issued.stream, [issued.id])
     again.at = issued.stream.last - 1

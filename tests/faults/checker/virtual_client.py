@@ -1,6 +1,6 @@
-"""A virtual client: somebody with a token, sessions of every revision, and a seed.
+"""A virtual client: a user with a token, sessions of every revision, and a seed.
 
-Rule: one does one thing after the other; what several do at once is what there are several for.
+It does one thing after the other; concurrency comes from several clients.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import random
 
 from . import control
+from .context import CampaignContext
 from .sessions import NEWEST, Session
-from .world import World
 
 OLDER = ("2025-06-18", "2025-03-26")
 
 
-class Person:
+class VirtualClient:
     """Number ``number`` of the clients of a world."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: CampaignContext, number: int) -> None:
         self.world, self.number = world, number
         self.rng: random.Random = world.rng("person", number)
         self.secret: str | None = None

@@ -1,6 +1,6 @@
-"""Where the servers are, how long to wait, and what is drawn: all that clients share.
+"""What all clients share: server addresses, timeouts and the random generator.
 
-Rule: whatever is left to chance is drawn from the seed. How long something takes is not.
+Random values are drawn from the seed; durations are not reproducible.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from .client import Address
 from .faults import STRIKES, Faults
-from .ledger import Ledger
+from .ledger import Findings
 
 FRONT_SHARE = 0.4  # of requests that go through the front
 CALM = 20.0  # seconds in which everything must have come where nothing strikes
@@ -22,7 +22,7 @@ BOUND = 6  # times its patience a call may take, however often it is struck
 
 
 @dataclass
-class World:
+class CampaignContext:
     """One campaign, as its clients see it."""
 
     front: Address
@@ -32,7 +32,7 @@ class World:
     database: str
     layer: str
     seconds: float
-    ledger: Ledger
+    ledger: Findings
     skewed: Sequence[Address] = ()  # workers whose time of day is wrong
     faults: Faults = field(default_factory=Faults)
     is_quiet: bool = False  # whether nothing strikes any more, and nothing is excused
@@ -60,8 +60,8 @@ class World:
         """Whether a fault concerned what was begun then at that place."""
         return not self.is_quiet and self.faults.concern(since, self.worker(place), kinds)
 
-    def patient(self) -> Patience:
-        return Patience(self.patience, self.struck)
+    def patient(self) -> Deadline:
+        return Deadline(self.patience, self.struck)
 
     def worker(self, place: Address | None) -> Address | None:
         """Who works there; None: whoever does."""
@@ -97,7 +97,7 @@ class World:
         return rng.choice(others or list(self.workers))
 
 
-class Patience:
+class Deadline:
     """Seconds that a call has, counted anew from whatever strikes it, up to a bound."""
 
     def __init__(

@@ -1,41 +1,41 @@
-"""Tools that only speak, read through cuts and by several: they always come to their end."""
+"""Tools that only report progress, read by several connections with cuts; they always finish."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
 
-from ..calls import Issued, Wanted, judge, made, perform
+from ..calls import Attempt, ExpectedCall, judge, made, perform
 from ..client import Broken
-from ..person import Person
 from ..reading import Cut, Ending, Plan, Reader
 from ..sessions import NEWEST, Session
+from ..virtual_client import VirtualClient
 
 BURST = 10_000
 
 
-async def recite(person: Person) -> None:
+async def recite(person: VirtualClient) -> None:
     """Progress of a tool, in the loop or in a thread, slowly or at once."""
     rng, session = person.rng, await person.current()
     count, seconds = rng.choice((0, 3, 12, 40, 120)), rng.choice((0.0, 0.5, 1.0, 2.5))
     tool = rng.choice(("recite", "dictate"))
-    wanted = Wanted(tool, person.seed(), {"count": count, "seconds": seconds}, count)
+    wanted = ExpectedCall(tool, person.seed(), {"count": count, "seconds": seconds}, count)
     await perform(session, wanted, Plan.drawn(rng, size=200 + 120 * count))
 
 
-async def live(person: Person) -> None:
+async def live(person: VirtualClient) -> None:
     """Comes back in the midst of it: some is stored by then, some meanwhile, the rest follows."""
     rng, session, count = person.rng, await person.current(), 150
     tool = rng.choice(("recite", "dictate"))
-    wanted = Wanted(tool, person.seed(), {"count": count, "seconds": 3}, count)
+    wanted = ExpectedCall(tool, person.seed(), {"count": count, "seconds": 3}, count)
     cut = Cut(120 * rng.randrange(5, 50), rng.random() < 0.5, rng.uniform(0.2, 0.6))
     await perform(session, wanted, Plan([cut]))
 
 
-async def fail(person: Person) -> None:
+async def fail(person: VirtualClient) -> None:
     """The final event is an error: a client that comes back is told that nothing follows."""
     session, count = await person.current(), person.rng.choice((1, 5))
-    wanted = Wanted("fail", person.seed(), {"count": count, "seconds": 0.2}, count)
+    wanted = ExpectedCall("fail", person.seed(), {"count": count, "seconds": 0.2}, count)
     wanted.is_error = True
     ending, issued = await perform(session, wanted, Plan.drawn(person.rng, most=1))
     if ending is Ending.ANSWERED and issued.reader is not None:
@@ -45,11 +45,11 @@ async def fail(person: Person) -> None:
         person.world.ledger.hit("w", injected=1, observed=int(seen))
 
 
-async def burst(person: Person) -> None:
+async def burst(person: VirtualClient) -> None:
     """Ten thousand messages at once, read through a cut halfway."""
     rng, session = person.rng, await person.session(NEWEST)
     tool = rng.choice(("recite", "dictate"))
-    wanted = Wanted(tool, person.seed(), {"count": BURST, "seconds": 0}, BURST)
+    wanted = ExpectedCall(tool, person.seed(), {"count": BURST, "seconds": 0}, BURST)
     plan = Plan([Cut(BURST * rng.randrange(60, 130), rng.random() < 0.5, 0.1)])
     ending, issued = await perform(session, wanted, plan)
     cut = issued.reader is not None and len(issued.reader.readings) > 1
@@ -57,11 +57,11 @@ async def burst(person: Person) -> None:
     person.world.ledger.hit("s", injected=1, observed=int(cut and whole))
 
 
-async def slow(person: Person) -> None:
+async def slow(person: VirtualClient) -> None:
     """A reader that takes a byte a second, and the rest by another connection."""
     session = await person.session(NEWEST)
     rng, count = person.rng, 1_500
-    wanted = Wanted("recite", person.seed(), {"count": count, "seconds": 2}, count)
+    wanted = ExpectedCall("recite", person.seed(), {"count": count, "seconds": 2}, count)
     plan = Plan([Cut(60, False, 0)])  # the priming event, and then slowly
     plan.crawl = rng.choice((4, 8))
     ending, issued = await perform(session, wanted, plan)
@@ -73,10 +73,10 @@ async def slow(person: Person) -> None:
     person.world.ledger.hit("r", injected=1, observed=int(seen))
 
 
-async def twins(person: Person) -> None:
+async def twins(person: VirtualClient) -> None:
     """Two connections resume one stream at once: the older gives way, and nothing is lost."""
     session = await person.session(NEWEST)
-    issued = made(session, Wanted("recite", person.seed(), {"count": 60, "seconds": 2.5}, 60))
+    issued = made(session, ExpectedCall("recite", person.seed(), {"count": 60, "seconds": 2.5}, 60))
     try:
         answer = await session.post(issued.message(), session.somewhere())
     except Broken:
@@ -98,14 +98,14 @@ async def twins(person: Person) -> None:
     await _judge_twins(person, session, issued, (first, second), endings, in_turn)
 
 
-def _twin(session: Session, issued: Issued, at: int) -> Reader:
+def _twin(session: Session, issued: Attempt, at: int) -> Reader:
     reader = Reader(session, issued.stream, [issued.id], Plan(yields=True))
     reader.at = at
     return reader
 
 
 async def _judge_twins(
-    person: Person, session: Session, issued: Issued, twins: tuple[Reader, ...],
+    person: VirtualClient, session: Session, issued: Attempt, twins: tuple[Reader, ...],
     endings: Collection[Ending], in_turn: bool,
 ) -> None:  # fmt: skip
     """``in_turn``: the first of the two was there before the second, and has to give way."""

@@ -1,7 +1,7 @@
-"""Faults that wait at a point, in all workers at once, and what the workers tell of them.
+"""Faults that wait for an injection point in all workers, and the log in which workers report.
 
-The rule: a fault is armed until it has struck or patience ends; one at a point at a time. What a
-worker tells is in one log, and was written before anything happened to it.
+A fault stays armed until it was injected or timed out, one at a time for each point. Workers write
+to one shared log, before the fault takes effect.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .report import Tally
 from .schedule import Fault
 from .workers import Worker
 
-ANSWERS = 1.0  # seconds for a worker to say how much it has to do
-TURN = 0.03  # seconds between two looks at the log
+ANSWERS = 1.0  # seconds for a worker to report its number of requests
+TURN = 0.03  # seconds between two reads of the log
 NOTICED = {"takeover": "b", "step-back": "e"}  # what workers tell, and which class it is
 
 
-class Arms:
+class ArmedFaults:
     def __init__(
         self,
         folder: Path,
@@ -53,9 +53,9 @@ class Arms:
     async def struck(
         self, fault: Fault, act: str, patience: float, seconds: float, but: int = 0
     ) -> int | None:
-        """The process that has reached the point, once one has; None if none does.
+        """Return the process that has reached the point, or ``None`` after the timeout.
 
-        ``but`` is one that passes unharmed.
+        The process ``but`` is not affected.
         """
         arm = {"id": fault.id, "point": fault.at, "act": act, "seconds": seconds, "but": but}
         async with self.alone(fault.at):
@@ -69,7 +69,7 @@ class Arms:
         return pid
 
     async def open_in(self, worker: Worker, id: str) -> int | None:
-        """How many requests this worker has at work; None if it does not tell."""
+        """Return how many requests the worker handles, or ``None`` if it does not reply."""
         worker.hear(count=id)
         return await self._settled(id, ANSWERS)
 
@@ -78,12 +78,12 @@ class Arms:
             worker.hear(**what)
 
     def remind(self, worker: Worker) -> None:
-        """It has just begun, and knows of nothing."""
+        """Send the armed faults to a worker that has just started."""
         for arm in self._arms.values():
             worker.hear(**arm)
 
     async def outcome(self, fault: Fault, patience: float) -> int | None:
-        """Which process it has struck; None if it did not in time."""
+        """Return the process in which the fault was injected, or ``None`` after the timeout."""
         return await self._settled(fault.id, patience)
 
     async def _settled(self, id: str, patience: float) -> int | None:
@@ -93,7 +93,7 @@ class Arms:
         return waiting.result() if waiting.done() else None
 
     def worker_of(self, pid: int) -> Worker:
-        """Whose process it is."""
+        """Return the worker of a process."""
         name = next(name for name, last in self.pids.items() if last == pid)
         return next(worker for worker in self.workers if worker.name == name)
 
@@ -103,7 +103,7 @@ class Arms:
             waiting.set_result(pid)
 
     def give_up(self) -> None:
-        """Nothing more is to strike."""
+        """Cancel all armed faults."""
         for id in list(self._waiting):
             self.settle(id, None)
 
@@ -115,7 +115,7 @@ class Arms:
             self.hear()
 
     def hear(self) -> None:
-        """Read what was told since."""
+        """Read the new lines of the log."""
         if not self._log.exists():
             return
         with self._log.open("rb") as opened:
@@ -154,7 +154,7 @@ class Arms:
         if act == "kill":
             self.expected.add(told["worker"])
         if act == "suspend" and told["id"] not in self._waiting:
-            os.kill(told["pid"], signal.SIGCONT)  # nobody waits for it any more
+            os.kill(told["pid"], signal.SIGCONT)  # the wait for it has timed out
         if act != "note":
             self._tell_struck(told["id"], told["worker"])
         self.settle(told["id"], told["pid"])

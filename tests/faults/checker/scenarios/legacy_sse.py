@@ -1,20 +1,20 @@
-"""Clients of HTTP+SSE: several calls at once on one stream, which is gone on with anywhere."""
+"""HTTP+SSE clients: several calls on one stream, which is resumed at any worker."""
 
 from __future__ import annotations
 
 import asyncio
 
-from ..calls import Wanted
-from ..older import Older
-from ..person import Person
+from ..calls import ExpectedCall
+from ..legacy_sse import LegacySseClient
+from ..virtual_client import VirtualClient
 
 ROUNDS, AT_ONCE = 3, 3
 SPEAKING, ACTING = ("recite", "dictate", "fail"), ("act", "put", "transact")
 
 
-async def calls(person: Person) -> None:
+async def calls(person: VirtualClient) -> None:
     """Rounds of calls, through cuts."""
-    session = Older(person.world, f"{person.seed()} older", person.secret)
+    session = LegacySseClient(person.world, f"{person.seed()} older", person.secret)
     try:
         await session.open()
         for _ in range(ROUNDS):
@@ -26,12 +26,12 @@ async def calls(person: Person) -> None:
     person.world.ledger.hit("sse", injected=1, observed=int(went_on > 0))
 
 
-def drawn(person: Person) -> Wanted:
+def drawn(person: VirtualClient) -> ExpectedCall:
     """One call: something is said, or done."""
     rng = person.rng
     tool = rng.choice(SPEAKING + ACTING)
     count, seconds = rng.choice((0, 3, 12, 40)), rng.choice((0.0, 0.3, 1.0))
-    wanted = Wanted(tool, person.seed(), {"count": count, "seconds": seconds}, count)
+    wanted = ExpectedCall(tool, person.seed(), {"count": count, "seconds": seconds}, count)
     wanted.effects = ("",) if tool in ACTING else ()
     wanted.is_error = tool == "fail"
     return wanted

@@ -1,7 +1,7 @@
-"""A process that has imported all there is to serve, and makes a worker by a fork.
+"""A process that has imported everything that a worker needs, and forks workers.
 
-The rule: before a fork there is no thread, no connection and no event loop. Requests are lines of
-JSON on the standard input, and what happened is told on the standard output.
+Before a fork there is no thread, no connection and no event loop. Requests are lines of JSON on
+standard input, and results on standard output.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, NoReturn
 
-SOON = 0.5  # seconds; a false clock's library looks anew once a second
+SOON = 0.5  # seconds; libfaketime reads its file once a second
 
 
 def main() -> None:
     prepare()
-    ear, bell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
+    receiver, sender = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     tell(ready=True)
     rest = b""
     while True:
-        ready, _, _ = select.select([0, ear], [], [], SOON)
-        if ear in ready:
-            os.read(ear, 4096)
+        ready, _, _ = select.select([0, receiver], [], [], SOON)
+        if receiver in ready:
+            os.read(receiver, 4096)
         reap()
         if 0 in ready:
             read = os.read(0, 65536)
@@ -45,7 +45,7 @@ def main() -> None:
 def prepare() -> None:
     """Import what every worker needs."""
     if "LD_PRELOAD" in os.environ:
-        # With a false clock, a sleep to a point in time itself is refused by the library.
+        # With libfaketime, a sleep until an absolute time fails.
         time.sleep = lambda seconds: select.select([], [], [], float(seconds)) and None
     import uvicorn  # noqa: F401
     import uvicorn.lifespan.on
@@ -81,7 +81,7 @@ def begin(wanted: dict[str, Any]) -> None:
 
 
 def become(wanted: dict[str, Any]) -> NoReturn:
-    """In the child: be a worker, or do a job, to its end."""
+    """In the child: run a worker or a job to its end."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -102,14 +102,14 @@ def become(wanted: dict[str, Any]) -> NoReturn:
 
 
 def where(*_: object) -> None:
-    """Write down what every thread and every task is at."""
+    """Print the stacks of all threads and tasks."""
     faulthandler.dump_traceback()
     for task in asyncio.all_tasks():
         print(task.get_name(), *_frames(task.get_coro()), sep="\n  ", file=sys.stderr)
 
 
 def _frames(coro: Any) -> Iterator[str]:
-    """From the outermost to what it waits for."""
+    """Iterate over the frames of a coroutine, outermost first."""
     while coro is not None:
         if (frame := getattr(coro, "cr_frame", None)) is not None:
             yield f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
@@ -126,9 +126,9 @@ def _write_to(log: str) -> None:
 def uvicorn(wanted: dict[str, Any]) -> None:
     from uvicorn.main import main
 
-    from .project import sabotage
+    from .project import injection
 
-    sabotage.begin()
+    injection.begin()
     place = ["--host", "127.0.0.1", "--port", str(wanted["port"])]
     main([*place, "--log-level", "warning", APPLICATION])
 
@@ -136,9 +136,9 @@ def uvicorn(wanted: dict[str, Any]) -> None:
 def daphne(wanted: dict[str, Any]) -> None:
     from daphne.cli import CommandLineInterface
 
-    from .project import sabotage
+    from .project import injection
 
-    sabotage.begin()
+    injection.begin()
     place = ["--bind", "127.0.0.1", "--port", str(wanted["port"])]
     CommandLineInterface().run([*place, "--verbosity", "0", APPLICATION])
 
@@ -151,7 +151,7 @@ def manage(wanted: dict[str, Any]) -> None:
 
 
 def prune(wanted: dict[str, Any]) -> None:
-    """Forget what is over, as if it had been over for two hours more."""
+    """Prune ended streams as if they had ended two hours earlier."""
     from django.core.management import call_command
     from django.db.models import F
 
@@ -163,7 +163,7 @@ def prune(wanted: dict[str, Any]) -> None:
     call_command("mcp_prune")
 
 
-TELL = signal.SIGUSR1  # by which a process is asked where it is
+TELL = signal.SIGUSR1  # makes a process print its stacks
 APPLICATION = "tests.faults.project.asgi:application"
 KINDS: dict[str, Callable[[dict[str, Any]], None]] = {
     "uvicorn": uvicorn,
