@@ -1,4 +1,4 @@
-"""Conversations: calls beside each other, batches, cancels, and the end of everything."""
+"""Conversations over a pipe: concurrent calls, batches, cancellation, questions and the end."""
 
 from __future__ import annotations
 
@@ -109,11 +109,11 @@ def responses(client):
     return [message for message in client.received if "method" not in message]
 
 
-# Beside each other.
+# Concurrent calls.
 
 
 @pytest.mark.parametrize("tool", ["hold", "ahold"])
-def test_what_comes_later_may_be_answered_earlier(connect, server, work, revision, tool):
+def test_later_call_may_be_answered_earlier(connect, server, work, revision, tool):
     client = connect(server=server, revision=revision)
     slow = start(client, tool, "a")
     begun(client, work)
@@ -122,7 +122,7 @@ def test_what_comes_later_may_be_answered_earlier(connect, server, work, revisio
     assert text(client.wait(slow)) == "held a"
 
 
-def test_ids_of_two_kinds_are_two(connect, server, work, revision):
+def test_number_and_text_ids_are_distinct(connect, server, work, revision):
     client = connect(server=server, revision=revision)
     start(client, "hold", "number", id=1_000)
     start(client, "hold", "text", id="1000")
@@ -132,7 +132,7 @@ def test_ids_of_two_kinds_are_two(connect, server, work, revision):
     assert text(client.wait("1000")) == "held text"
 
 
-def test_the_id_of_a_call_that_is_being_worked_on_is_taken(connect, server, work, revision):
+def test_id_of_a_running_call_is_rejected(connect, server, work, revision):
     client = connect(server=server, revision=revision)
     start(client, "hold", "first", id="same")
     begun(client, work)
@@ -145,7 +145,7 @@ def test_the_id_of_a_call_that_is_being_worked_on_is_taken(connect, server, work
 
 
 @pytest.mark.parametrize("tool", ["hold", "ahold"])
-def test_too_many_at_once_are_refused_before_they_begin(
+def test_calls_beyond_the_limit_are_rejected_before_they_run(
     connect, server, work, revision, settings, tool
 ):
     settings.DJANGO_MCP = {"CONCURRENT_CALLS": 3}
@@ -155,7 +155,7 @@ def test_too_many_at_once_are_refused_before_they_begin(
     refused = client.wait(start(client, tool, "out"))["error"]
     assert refused["code"] == -32603 and "Too many" in refused["message"]
     if client.revision.handshake:
-        assert client.request("ping") == {}  # who must answer promptly is never refused
+        assert client.request("ping") == {}  # a ping is never rejected
     work.go.set()
     assert all(text(client.wait(id)) == "held in" for id in ids)
     assert client.text("quick", name="again") == "quick again"
@@ -174,7 +174,7 @@ def test_listens_do_not_count_as_calls(connect, server, work, settings):
 SHARE = 7  # of the ten threads, for all anonymous clients
 
 
-def test_more_than_the_threads_take_wait_their_turn(connect, server, work, settings):
+def test_calls_beyond_the_threads_are_queued(connect, server, work, settings):
     settings.DJANGO_MCP = {"QUEUE": 100}
     client = connect(server=server)
     ids = [start(client, "hold", str(number)) for number in range(30)]
@@ -184,7 +184,7 @@ def test_more_than_the_threads_take_wait_their_turn(connect, server, work, setti
     assert [text(client.wait(id)) for id in ids] == [f"held {number}" for number in range(30)]
 
 
-def test_beyond_the_queue_a_tool_says_so_without_effect(connect, server, work, settings):
+def test_full_queue_rejects_the_call_without_effect(connect, server, work, settings):
     settings.DJANGO_MCP = {"QUEUE": 1}
     client = connect(server=server)
     ids = [start(client, "hold", "in") for _ in range(SHARE + 1)]
@@ -205,21 +205,21 @@ def batching(connect, server, work):
 
 
 def sent(client, *entries):
-    """What is written, once all has come to rest, about a batch of ``entries``."""
+    """Send a batch of ``entries``, wait for the end, and return the new messages."""
     before = len(client.received)
     client._run(client._send(list(entries)))
     finish(client)
     return client.received[before:]
 
 
-def test_a_batch_is_answered_by_one(batching, work):
+def test_batch_is_answered_by_one_batch(batching, work):
     entries = [call(batching, "quick", str(number)) for number in range(50)]
     (answers,) = sent(batching, *entries)
     found = {answer["id"]: text(answer) for answer in answers}
     assert found == {entry["id"]: f"quick {n}" for n, entry in enumerate(entries)}
 
 
-def test_a_batch_is_answered_when_its_last_call_is(batching, work):
+def test_batch_is_answered_after_its_last_call(batching, work):
     entries = [call(batching, "hold", "slow"), call(batching, "quick", "fast")]
     batching._run(batching._send(entries))
     begun(batching, work)
@@ -232,12 +232,12 @@ def test_a_batch_is_answered_when_its_last_call_is(batching, work):
     assert {text(answer) for answer in answers} == {"held slow", "quick fast"}
 
 
-def test_a_batch_of_notifications_is_not_answered(batching):
+def test_batch_of_notifications_gets_no_response(batching):
     notification = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
     assert sent(batching, notification, notification) == []
 
 
-def test_what_is_wrong_in_a_batch_is_answered_beside_what_is_right(batching):
+def test_batch_response_contains_errors_and_results(batching):
     good = call(batching, "quick", "good")
     unknown = batching.message("no/such", {})
     taken = call(batching, "quick", "again", id=good["id"])
@@ -247,7 +247,7 @@ def test_what_is_wrong_in_a_batch_is_answered_beside_what_is_right(batching):
     assert [text(answer) for answer in answers if "result" in answer] == ["quick good"]
 
 
-def test_a_batch_of_which_nothing_is_served_is_answered_at_once(batching, settings, work):
+def test_batch_of_rejected_entries_is_answered_at_once(batching, settings, work):
     settings.DJANGO_MCP = {"CONCURRENT_CALLS": 1}
     id = start(batching, "hold")
     begun(batching, work)
@@ -263,13 +263,13 @@ def test_a_batch_of_which_nothing_is_served_is_answered_at_once(batching, settin
 
 
 @pytest.mark.parametrize("size", [0, 51])
-def test_a_batch_has_a_size(batching, size):
+def test_size_of_a_batch_is_limited(batching, size):
     entries = [call(batching, "quick") for _ in range(size)]
     (answer,) = sent(batching, *entries)
     assert answer["error"]["code"] == -32600
 
 
-def test_a_call_that_is_cancelled_in_its_own_batch_never_begins(batching, work):
+def test_call_cancelled_in_its_own_batch_never_runs(batching, work):
     entries = [call(batching, "hold", "a"), call(batching, "quick", "b")]
     stop = {"jsonrpc": "2.0", "method": "notifications/cancelled",
             "params": {"requestId": entries[0]["id"]}}  # fmt: skip
@@ -278,7 +278,7 @@ def test_a_call_that_is_cancelled_in_its_own_batch_never_begins(batching, work):
     assert batching.conversation._active == {}
 
 
-def test_a_batch_of_which_every_call_is_cancelled_is_not_answered(batching, work):
+def test_batch_of_cancelled_calls_gets_no_response(batching, work):
     entries = [call(batching, "hold"), call(batching, "ahold")]
     stops = [{"jsonrpc": "2.0", "method": "notifications/cancelled",
               "params": {"requestId": entry["id"]}} for entry in entries]  # fmt: skip
@@ -286,7 +286,7 @@ def test_a_batch_of_which_every_call_is_cancelled_is_not_answered(batching, work
     assert batching.text("quick", name="x") == "quick x"
 
 
-def test_answers_may_come_in_a_batch(batching):
+def test_answers_may_arrive_in_a_batch(batching):
     id = batching.start("tools/call", name="ask")
     batching.until(lambda: batching.asked)
     answer = {"jsonrpc": "2.0", "id": batching.asked[0]["id"], "result": {"roots": []}}
@@ -297,11 +297,11 @@ def test_answers_may_come_in_a_batch(batching):
     assert [[text(one) for one in batch] for batch in batches] == [["quick x"]]
 
 
-# Cancels.
+# Cancellation.
 
 
 @pytest.mark.parametrize("tool", ["hold", "ahold"])
-def test_a_cancelled_call_ends_without_a_word(connect, server, work, revision, tool):
+def test_cancelled_call_gets_no_response(connect, server, work, revision, tool):
     client = connect(server=server, revision=revision)
     id = start(client, tool, "a", _meta={"progressToken": 1})
     begun(client, work)
@@ -312,9 +312,7 @@ def test_a_cancelled_call_ends_without_a_word(connect, server, work, revision, t
     assert not [note for note in client.notes if note["method"] != "notifications/progress"]
 
 
-def test_a_call_that_waits_for_a_thread_never_begins_once_cancelled(
-    connect, server, work, settings
-):
+def test_queued_call_never_runs_after_its_cancellation(connect, server, work, settings):
     client = connect(server=server)
     for _ in range(SHARE):
         start(client, "hold", "in")
@@ -329,7 +327,7 @@ def test_a_call_that_waits_for_a_thread_never_begins_once_cancelled(
     assert work.begun == ["in"] * SHARE and len(responses(client)) == SHARE
 
 
-def test_a_call_that_asks_is_cancelled_with_its_question(connect, server, work, handshake):
+def test_cancelling_a_call_withdraws_its_question(connect, server, work, handshake):
     client = connect(server=server, revision=handshake)
     id = client.start("tools/call", name="ask")
     client.until(lambda: client.asked)
@@ -344,8 +342,8 @@ def test_a_call_that_asks_is_cancelled_with_its_question(connect, server, work, 
     assert client.received[before:] == []
 
 
-async def test_what_is_said_too_late_is_not_sent(server):
-    """By a thread that a tool left behind, or by code that ate the cancel."""
+async def test_messages_after_the_response_are_not_sent(server):
+    """For example by a thread that a tool has started, or after an ignored cancellation."""
     requests: list[Any] = []
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -363,7 +361,7 @@ async def test_what_is_said_too_late_is_not_sent(server):
     await pipe.conversation.close()
 
 
-def test_an_active_call_without_a_task_can_be_stopped():
+def test_active_call_without_a_task_can_be_stopped():
     said: list[str] = []
     active = ActiveCall(None, PipeOutput(said.append))
     active.say("one")
@@ -373,8 +371,8 @@ def test_an_active_call_without_a_task_can_be_stopped():
     assert active.stop.is_set() and said == ["one"]
 
 
-def test_a_cancel_in_the_same_breath_leaves_nothing_behind(connect, server, work, revision):
-    """The call's task has not taken its first step yet."""
+def test_cancel_right_after_the_call_leaves_nothing_active(connect, server, work, revision):
+    """The task of the call has not started yet."""
     client = connect(server=server, revision=revision)
     message = call(client, "quick")
 
@@ -389,12 +387,12 @@ def test_a_cancel_in_the_same_breath_leaves_nothing_behind(connect, server, work
     assert client.conversation._active == {} and client.received[before:] == []
 
 
-# Asking.
+# Questions.
 
 
 @pytest.fixture
 def asking(server):
-    """A server whose tools ask, each in its way; and the steps they did."""
+    """Add tools that ask questions, and return the list of steps they have run."""
     steps: list[str] = []
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -427,19 +425,19 @@ ANSWERS = {
 }  # fmt: skip
 
 
-def test_a_call_goes_on_with_its_answers(connect, server, asking, db, revision):
+def test_call_continues_with_its_answers(connect, server, asking, db, revision):
     client = connect(server=server, revision=revision, answers=ANSWERS)
     assert client.text("several") == "1 1 word"
     assert [one["method"] for one in client.asked] == ["roots/list", "sampling/createMessage"]
     assert asking == ["step"]
 
 
-def test_a_step_that_fails_fails_the_call(connect, server, asking, db, revision):
+def test_failed_step_fails_the_call(connect, server, asking, db, revision):
     client = connect(server=server, revision=revision)
     assert client.failure("failing") == "The step is not to be done."
 
 
-def test_who_must_go_to_a_page_is_told_when_that_is_done(connect, server, asking):
+def test_client_is_notified_when_url_elicitation_completes(connect, server, asking):
     client = connect(server=server, revision="2025-11-25")
     error = client.wait(client.start("tools/call", name="sign_in"))["error"]
     assert error["code"] == -32042
@@ -456,7 +454,7 @@ def test_who_must_go_to_a_page_is_told_when_that_is_done(connect, server, asking
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18"])
-def test_who_cannot_be_told_is_not(connect, server, asking, revision):
+def test_older_client_gets_no_completion_notification(connect, server, asking, revision):
     client = connect(server=server, revision=revision)
     assert "https://shop.example/in" in client.failure("sign_in")
     client.conversation._questions.expect("x")
@@ -465,9 +463,11 @@ def test_who_cannot_be_told_is_not(connect, server, asking, revision):
     assert client.notes == []
 
 
-def test_the_client_is_asked_whether_it_is_there(connect, server, handshake):
+def test_client_is_pinged(connect, server, handshake):
     client = connect(server=server, revision=handshake, initialize=False)
-    assert client._run(client.conversation.ping(SECONDS)) is True  # nobody is there to ask
+    assert (
+        client._run(client.conversation.ping(SECONDS)) is True
+    )  # without a session no ping is sent
     assert client.asked == []
     client.initialize()
     assert client._run(client.conversation.ping(SECONDS)) is True
@@ -477,7 +477,7 @@ def test_the_client_is_asked_whether_it_is_there(connect, server, handshake):
     assert client._run(client.conversation.ping(0.01)) is False
 
 
-def test_the_level_of_the_log_is_the_conversations(connect, server, handshake):
+def test_log_level_belongs_to_the_conversation(connect, server, handshake):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def talk(request: mcp.Request) -> str:
         for level in ("debug", "info", "error"):
@@ -492,7 +492,7 @@ def test_the_level_of_the_log_is_the_conversations(connect, server, handshake):
         assert [note["params"]["data"] for note in one.notes] == expected
 
 
-def test_subscriptions_are_the_conversations(connect, server, handshake):
+def test_subscriptions_belong_to_the_conversation(connect, server, handshake):
     @server.resource("shop://news", permission=mcp.PUBLIC)
     def news(request: mcp.Request) -> str:
         return "none"
@@ -508,10 +508,10 @@ def test_subscriptions_are_the_conversations(connect, server, handshake):
     assert len(client.notes) == 1 and another.notes == []
 
 
-# What goes wrong.
+# Errors.
 
 
-def test_a_tool_that_cancels_itself_is_a_bug_and_is_answered(connect, server, revision, caplog):
+def test_cancelled_error_from_a_tool_is_an_internal_error(connect, server, revision, caplog):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     async def tool(request: mcp.Request) -> str:
         raise asyncio.CancelledError
@@ -529,7 +529,7 @@ def test_a_tool_that_cancels_itself_is_a_bug_and_is_answered(connect, server, re
     assert "tools/call failed" in caplog.text
 
 
-def test_a_tool_that_stops_itself_has_nothing_to_say(connect, server):
+def test_stopped_tool_gets_no_response(connect, server):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     async def tool(request: mcp.Request) -> str:
         raise Stopped
@@ -541,7 +541,7 @@ def test_a_tool_that_stops_itself_has_nothing_to_say(connect, server):
 
 
 class Pipe:
-    """A conversation with its ends in the test's hands."""
+    """A conversation whose input and output the test controls."""
 
     def __init__(self, server: Any, principal: Any = None) -> None:
         self.sent: list[Any] = []
@@ -573,7 +573,7 @@ class Pipe:
         (mcp.ProtocolError("No", code=4711), 4711, "No"),
     ],
 )
-async def test_a_principal_that_cannot_be_had_fails_the_call(server, error, code, words):
+async def test_failing_principal_fails_the_call(server, error, code, words):
     async def principal():
         raise error
 
@@ -589,7 +589,7 @@ async def test_a_principal_that_cannot_be_had_fails_the_call(server, error, code
     await pipe.conversation.close()
 
 
-def test_the_user_is_looked_at_anew_for_every_call(connect, server, alice):
+def test_user_is_checked_again_for_every_call(connect, server, alice):
     @server.tool(read_only=True)
     def whoami(request: mcp.Request) -> str:
         return request.user.username
@@ -603,7 +603,7 @@ def test_the_user_is_looked_at_anew_for_every_call(connect, server, alice):
     assert client.text("whoami") == "alice"
 
 
-def test_the_user_is_looked_at_anew_for_every_round(connect, server, alice, handshake):
+def test_user_is_checked_again_for_every_round(connect, server, alice, handshake):
     @server.tool(read_only=True)
     def ask(request: mcp.Request) -> str:
         request.roots()
@@ -619,13 +619,15 @@ def test_the_user_is_looked_at_anew_for_every_round(connect, server, alice, hand
     assert client.wait(id)["error"]["code"] == -32602
 
 
-def test_what_is_no_json_becomes_an_internal_error(connect, server, work, revision, caplog):
+def test_result_that_cannot_be_serialized_is_an_internal_error(
+    connect, server, work, revision, caplog
+):
     client = connect(server=server, revision=revision)
-    server.extensions["x.example/odd"] = {"set": {1, 2}}  # what nobody checks
+    server.extensions["x.example/odd"] = {"set": {1, 2}}  # which is not validated
     if client.revision.handshake:
         response = client.wait(client.start("initialize", **HANDSHAKE | {
             "protocolVersion": revision}))  # fmt: skip
-        assert response["error"]["code"] == -32600  # it is open already
+        assert response["error"]["code"] == -32600  # the session is initialized already
         return
     response = client.wait(client.start("server/discover"))
     assert response["error"]["code"] == -32603 and "cannot be written" in caplog.text
@@ -636,7 +638,7 @@ HANDSHAKE = {"capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xff", b"{", b"[1", "nul", b"1e999", b'"\\ud800"'])
-def test_what_cannot_be_read_is_refused(connect, server, revision, raw):
+def test_unreadable_message_is_a_parse_error(connect, server, revision, raw):
     client = connect(server=server, revision=revision)
     before = len(client.received)
     client.send(raw)
@@ -646,7 +648,7 @@ def test_what_cannot_be_read_is_refused(connect, server, revision, raw):
 
 
 @pytest.mark.parametrize("id", [None, 1.5, True, [1]])
-def test_what_has_no_readable_id_is_refused_without_it(connect, server, revision, id):
+def test_request_with_an_invalid_id_is_rejected_without_an_id(connect, server, revision, id):
     client = connect(server=server, revision=revision)
     before = len(client.received)
     client.send({"jsonrpc": "2.0", "id": id, "method": "tools/list"})
@@ -655,7 +657,7 @@ def test_what_has_no_readable_id_is_refused_without_it(connect, server, revision
     assert refused["error"]["code"] == -32600 and refused.get("id") is None
 
 
-def test_who_says_something_odd_is_heard_and_not_answered(connect, server, work, handshake, caplog):
+def test_other_notifications_are_logged_and_not_answered(connect, server, work, handshake, caplog):
     caplog.set_level(logging.DEBUG, "django_mcp")
     client = connect(server=server, revision=handshake)
     before = len(client.received)
@@ -668,7 +670,7 @@ def test_who_says_something_odd_is_heard_and_not_answered(connect, server, work,
 # The end.
 
 
-async def test_close_leaves_no_task_and_no_job(server, work):
+async def test_close_leaves_no_tasks_and_jobs(server, work):
     tasks = asyncio.all_tasks()
     pipe = Pipe(server)
     pipe.write("tools/call", 1, name="hold", arguments={"name": "sync"})
@@ -684,7 +686,7 @@ async def test_close_leaves_no_task_and_no_job(server, work):
     await pipe.conversation.close()
 
 
-async def test_close_does_not_wait_for_ever(server, work):
+async def test_close_does_not_wait_forever(server, work):
     stuck, let_go = threading.Event(), threading.Event()
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -715,7 +717,7 @@ async def test_close_does_not_wait_for_ever(server, work):
     gc.collect()
 
 
-async def test_finish_waits_for_calls_and_for_no_listen(server, work):
+async def test_finish_waits_for_calls_and_not_for_listens(server, work):
     pipe = Pipe(server)
     await pipe.conversation.finish(SECONDS)
     pipe.write("subscriptions/listen", 1, notifications={"toolsListChanged": True})
@@ -731,7 +733,7 @@ async def test_finish_waits_for_calls_and_for_no_listen(server, work):
 
 
 @pytest.mark.parametrize("kind", ["request", "notification", "stateless"])
-def test_after_the_end_nothing_is_begun(connect, server, work, kind):
+def test_closed_conversation_rejects_requests(connect, server, work, kind):
     client = connect(server=server, revision="2025-11-25")
     client._run(client.conversation.close())
     before = len(client.received)
@@ -747,7 +749,7 @@ def test_after_the_end_nothing_is_begun(connect, server, work, kind):
     assert work.begun == []
 
 
-def test_a_conversation_whose_loop_is_gone_hears_nothing(server, work):
+def test_conversation_of_a_closed_loop_gets_no_notifications(server, work):
     pipe: list[Pipe] = []
 
     async def begin():
@@ -759,17 +761,17 @@ def test_a_conversation_whose_loop_is_gone_hears_nothing(server, work):
 
 
 @pytest.mark.slow
-def test_a_conversation_that_nobody_closed_is_forgotten(server, work):
+def test_unclosed_conversation_is_garbage_collected(server, work):
     async def begin():
         return weakref.ref(Pipe(server))
 
     left = asyncio.run(begin())
-    asyncio.run(begin())  # a new loop replaces what belongs to a closed one
+    asyncio.run(begin())  # a new loop replaces the services of a closed one
     gc.collect()
     assert left() is None
 
 
-def test_it_begins_only_with_a_server_that_is_well_declared(connect, server):
+def test_conversation_requires_valid_declarations(connect, server):
     server.register(Tag)
     with pytest.raises(Exception, match="never applied"):
         connect(server=server)
