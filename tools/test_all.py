@@ -28,7 +28,7 @@ APART = ("browser", "clients", "conformance", "example_project", "fields")
 ON_EVERY_DATABASE = (
     "tests/admin",
     "tests/bridges",
-    "tests/declarations/rows",
+    "tests/declarations/fields",
     "tests/declarations/test_model_queries.py",
     "tests/declarations/test_model_resources.py",
     "tests/storage",

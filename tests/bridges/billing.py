@@ -1,4 +1,7 @@
-"""What the tests of operations write on: the shop's billing, where each company sees its own."""
+"""Model resources of the shop's billing for the tests of operations.
+
+Users see only their company.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ BASE = {Company: Companies, Customer: Customers, Tag: Tags}
 
 
 def declare(server: Server, model: Any = Invoice, base: Any = Bills, **attributes: Any) -> None:
-    """Declare the billing on ``server``, with ``base`` and ``attributes`` for ``model``."""
+    """Register the billing on ``server``, with ``base`` and ``attributes`` for ``model``."""
     kinds: dict[Any, Any] = {Invoice: Bills, **BASE}
     kinds[model] = type("Written", (base,), attributes)
     for one, kind in kinds.items():
@@ -61,7 +64,7 @@ def declare(server: Server, model: Any = Invoice, base: Any = Bills, **attribute
 
 
 class Free(mcp.ModelResource):
-    """Rows that everybody who is signed in sees and writes."""
+    """Rows that every authenticated user may see and write."""
 
     permission = mcp.AUTHENTICATED
     operations = ALL
@@ -72,7 +75,7 @@ class Free(mcp.ModelResource):
 
 
 def writer(server: Server, connect: Any, user: Any) -> Any:
-    """Declares models with the fields that are shown, the first to be written; gives a client."""
+    """Return a function that registers models, the first as writable, and connects a client."""
 
     def opened(first: Any, *others: Any, **attributes: Any) -> Any:
         reading = {"operations": [], "operation_permissions": {}}
@@ -85,5 +88,5 @@ def writer(server: Server, connect: Any, user: Any) -> Any:
 
 
 def read(text: str) -> Any:
-    """The row in a result's text."""
+    """Parse the row in the text of a result."""
     return json.loads(text)

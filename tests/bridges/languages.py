@@ -1,4 +1,4 @@
-"""A site whose addresses are in the language of who looks."""
+"""URLs that depend on the language of the request."""
 
 from __future__ import annotations
 

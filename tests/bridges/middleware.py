@@ -1,4 +1,4 @@
-"""Middleware of other people, which the tests of views put around them."""
+"""Third-party middleware for the tests of views."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.utils.functional import SimpleLazyObject
 
 
 class Swallowing:
-    """Takes every error for its own."""
+    """Catches all exceptions."""
 
     def __init__(self, get_response):
         self.get_response = get_response
@@ -38,7 +38,7 @@ def only_async(get_response):
 
 
 def impersonating(get_response):
-    """Makes bob of everybody."""
+    """Replaces every user by bob."""
 
     def middleware(request):
         request.user = SimpleLazyObject(lambda: User.objects.get(username="bob"))
@@ -48,7 +48,7 @@ def impersonating(get_response):
 
 
 def cookie_user(get_response):
-    """Knows people by a cookie of its own, which nobody has here."""
+    """Identifies users by its own cookie, which no request has here."""
 
     def middleware(request):
         request.user = AnonymousUser()
@@ -58,23 +58,23 @@ def cookie_user(get_response):
 
 
 def verifying(get_response):
-    """Dresses the user, as django-otp does."""
+    """Adds an attribute to the user, as django-otp does."""
 
     def middleware(request):
         user = request.user
 
-        def dressed():
+        def verified():
             user.is_verified = lambda: True
             return user
 
-        request.user = SimpleLazyObject(dressed)
+        request.user = SimpleLazyObject(verified)
         return get_response(request)
 
     return middleware
 
 
 def signing_out(get_response):
-    """Signs everybody out."""
+    """Logs every user out."""
 
     def middleware(request):
         logout(request)
@@ -84,7 +84,7 @@ def signing_out(get_response):
 
 
 def suspicious(get_response):
-    """Finds fault with every answer."""
+    """Raises an exception after every response."""
 
     def middleware(request):
         get_response(request)
@@ -95,18 +95,18 @@ def suspicious(get_response):
 
 @contextmanager
 def in_german(request):
-    """Of AROUND: every call is in German."""
+    """For the setting ``AROUND``: runs every call in German."""
     with translation.override("de"):
         yield
 
 
 def closed(get_response):
-    """Answers in place of every page."""
+    """Responds instead of every view."""
     return lambda request: HttpResponse("We are closed.")
 
 
 def french(get_response):
-    """Sets language and time zone, and leaves them so."""
+    """Activates a language and a time zone, and does not reset them."""
 
     def middleware(request):
         translation.activate("fr")
@@ -117,7 +117,7 @@ def french(get_response):
 
 
 def elsewhere(get_response):
-    """Sends everybody to another page than they asked for."""
+    """Redirects every request internally to another view."""
 
     def middleware(request):
         request.path_info = "/secret/"

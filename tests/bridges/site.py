@@ -1,4 +1,4 @@
-"""A site of pages that the tests of views visit: the shop's, and some with every kind of answer."""
+"""URLs and views for the tests of views: those of the shop, and all kinds of responses."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ TEMPLATES = [
 ]
 
 
-def mine(request):
+def own_invoices(request):
     return Invoice.objects.filter(company__members=request.user)
 
 
@@ -88,7 +88,7 @@ class InvoiceList(LoginRequiredMixin, ListView):
     paginate_by = 2
 
     def get_queryset(self):
-        found = mine(self.request).order_by("number")
+        found = own_invoices(self.request).order_by("number")
         status = self.request.GET.get("status")
         return found.filter(status=status) if status else found
 
@@ -98,7 +98,7 @@ class InvoiceDetail(DetailView):
     template_name = "detail.html"
 
     def get_queryset(self):
-        return mine(self.request)
+        return own_invoices(self.request)
 
 
 class InvoiceUpdate(UpdateView):
@@ -108,7 +108,7 @@ class InvoiceUpdate(UpdateView):
     success_url = "/billing/{id}/"
 
     def get_queryset(self):
-        return mine(self.request)
+        return own_invoices(self.request)
 
     def form_valid(self, form):
         messages.success(self.request, "The invoice was saved.")
@@ -142,7 +142,7 @@ def close(request, pk):
     Args:
         pk: The invoice.
     """
-    invoice = get_object_or_404(mine(request), pk=pk)
+    invoice = get_object_or_404(own_invoices(request), pk=pk)
     form = CloseForm(request.POST)
     if not form.is_valid():
         return render(request, "form.html", {"form": form})
@@ -151,7 +151,7 @@ def close(request, pk):
     return redirect("billing:detail", pk=pk)
 
 
-# Whatever a view may see, and do.
+# Views that report their request, and views with special effects.
 
 
 def seen(request, **kwargs):
@@ -181,7 +181,7 @@ def seen(request, **kwargs):
 
 
 async def aseen(request):
-    """The same, asynchronously."""
+    """Return the user and the number of customers."""
     user = await request.auser()
     count = await Customer.objects.acount()
     return JsonResponse({"user": user.get_username(), "customers": count})
@@ -192,7 +192,7 @@ def body(request):
 
 
 def visits(request):
-    """Counts in the session."""
+    """Count visits in the session."""
     request.session["visits"] = request.session.get("visits", 0) + 1
     return HttpResponse(str(request.session["visits"]))
 
@@ -211,7 +211,7 @@ ASKED: list[str] = []
 
 
 def ask(request):
-    """Asks whether to go on."""
+    """Ask whether to continue."""
     Tag.objects.create(label=f"asked {len(ASKED)}")
     ASKED.append("again")
     sure = request.mcp.elicit("Sure?", bool)
@@ -220,12 +220,12 @@ def ask(request):
 
 
 async def aask(request):
-    """Asks asynchronously."""
+    """Ask asynchronously whether to continue."""
     return HttpResponse(f"sure: {await request.mcp.aelicit('Sure?', bool)}")
 
 
 def answer(request, kind):
-    """Answers in one of many ways."""
+    """Return one of many kinds of responses."""
     return ANSWERS[kind](request)
 
 
@@ -312,7 +312,7 @@ ANSWERS = {
 
 
 def sent_to(request):
-    """Sends the browser wherever it says."""
+    """Redirect to the given address."""
     if request.method == "POST":
         Tag.objects.create(label="sent")
     there = request.POST.get("next") or request.GET["next"]
@@ -344,7 +344,7 @@ def guarded(request):
 
 @transaction.non_atomic_requests
 def piecemeal(request):
-    """Commits as it goes."""
+    """Return whether a transaction is active."""
     atomic = transaction.get_connection().in_atomic_block
     return JsonResponse({"atomic": atomic})
 

@@ -1,7 +1,7 @@
-"""A headless Chromium that visits the atlas, which a real server serves.
+"""A headless Chromium that visits the atlas, served by a real server.
 
-Nothing is downloaded: the browser is the machine's own. Where it is missing the tests are skipped
-with the reason, or fail where they are required.
+Nothing is downloaded: the installed browser is used. Without one the tests are skipped with the
+reason, or fail if they are required.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECONDS = 20
 
 @pytest.fixture(scope="session")
 def program() -> str:
-    """Where the browser is."""
+    """The path of the browser."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if find_spec("playwright") is None:
         absent("playwright is not installed: pip install playwright")
@@ -48,7 +48,7 @@ def absent(why: str) -> None:
 
 
 class Atlas:
-    """The example project as it is served where debugging is off, and no static file is."""
+    """The example project, served with DEBUG off and without static files."""
 
     def __init__(self, folder: Path) -> None:
         self.environ = {
@@ -77,7 +77,7 @@ def atlas(program: str, tmp_path_factory: pytest.TempPathFactory) -> Atlas:
 
 @pytest.fixture(scope="session")
 def address(atlas: Atlas) -> Iterator[str]:
-    """Where the endpoint is."""
+    """The URL of the endpoint."""
     with atlas.serve() as server:
         yield f"http://127.0.0.1:{server.port}/mcp"
 
@@ -94,7 +94,7 @@ def chromium(program: str) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def signed_in(chromium: Any, address: str, atlas: Atlas) -> Callable[[str], Any]:
-    """What a browser keeps of a user who has signed in."""
+    """Return the browser state of a signed-in user."""
 
     @cache
     def state(user: str) -> Any:
@@ -109,10 +109,9 @@ def signed_in(chromium: Any, address: str, atlas: Atlas) -> Callable[[str], Any]
 def visit(
     chromium: Any, address: str, signed_in: Callable[[str], Any]
 ) -> Iterator[Callable[..., Any]]:
-    """Opens the page in a browser of its own: ``visit("alice", width=360, color_scheme="dark")``.
+    """Return a function that opens the page: ``visit("alice", width=360, color_scheme="dark")``.
 
-    What goes wrong there is an error of the test: a message in the console, a script, a request
-    that fails or that goes elsewhere.
+    The test fails at console messages, scripts, failed requests and requests to other hosts.
     """
     problems: list[str] = []
     with ExitStack() as stack:
@@ -134,7 +133,7 @@ def visit(
 
 
 def sign_in(page: Any, address: str, user: str, password: str) -> None:
-    """As a person does, from the page and back."""
+    """Sign in as a user does, starting at the page and returning to it."""
     page.goto(address)
     page.get_by_role("link", name="Sign in").click()
     page.get_by_label("Username").fill(user)
@@ -144,7 +143,7 @@ def sign_in(page: Any, address: str, user: str, password: str) -> None:
 
 
 def watch(page: Any, address: str, problems: list[str]) -> None:
-    """Note whatever should not happen."""
+    """Record errors and unexpected requests."""
     own = address.removesuffix("/mcp")
     page.on("console", lambda message: problems.append(message.text))
     page.on("pageerror", lambda error: problems.append(str(error)))

@@ -1,4 +1,4 @@
-"""What is measured in the page: each of these gives a list of what is wrong."""
+"""Measurements of a page in the browser. Each returns a list of defects."""
 
 # Shared by those below: what can be seen, and what to call it.
 SEEN = """

@@ -1,4 +1,4 @@
-"""A client is authorized in a real browser: from the address of the endpoint to the answer."""
+"""Authorizing a client in a real browser, from the endpoint's URL to the tool's result."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def site(program, tmp_path_factory):
 
 
 class Callback(HTTPServer):
-    """Where the client waits for the browser to come back."""
+    """The server to which the browser returns with the code."""
 
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), Back)
+        super().__init__(("127.0.0.1", 0), CallbackHandler)
         self.url = f"http://127.0.0.1:{self.server_port}/callback"
         self.came: Queue[str] = Queue()
 
 
-class Back(BaseHTTPRequestHandler):
+class CallbackHandler(BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.came.put(self.path)
         self.send_response(200)
@@ -56,7 +56,7 @@ def callback():
 
 @pytest.fixture
 def page(chromium):
-    """A tab, in which nothing goes wrong unseen."""
+    """A tab. The test fails if the console shows an error."""
     wrong = []
     with chromium.new_context() as context:
         context.set_default_timeout(SECONDS * 1000)
@@ -67,8 +67,8 @@ def page(chromium):
     assert not wrong
 
 
-class Beside:
-    """The client, in a thread of its own: the browser is this thread's."""
+class ClientInThread:
+    """The client, in its own thread, because the browser uses this one."""
 
     def __init__(self, endpoint, callback, does=Agent.whoami, **more):
         self.callback, self.urls = callback, Queue()
@@ -89,8 +89,8 @@ def sign_in(page, user):
     page.get_by_role("button", name="Log in").click()
 
 
-def test_a_person_signs_in_reads_and_allows(site, callback, page):
-    client = Beside(site.endpoint, callback)
+def test_user_signs_in_reads_and_allows(site, callback, page):
+    client = ClientInThread(site.endpoint, callback)
     page.goto(client.urls.get(timeout=SECONDS))
     sign_in(page, "alice")
     main = page.get_by_role("main")
@@ -101,8 +101,8 @@ def test_a_person_signs_in_reads_and_allows(site, callback, page):
     assert client.said.result(SECONDS) == "alice"
 
 
-def test_a_person_signs_in_as_somebody_else_first(site, callback, page):
-    client = Beside(site.endpoint, callback)
+def test_user_switches_to_another_user_and_allows(site, callback, page):
+    client = ClientInThread(site.endpoint, callback)
     page.goto(client.urls.get(timeout=SECONDS))
     sign_in(page, "alice")
     page.get_by_role("button", name="Sign in as another user").click()
@@ -112,8 +112,8 @@ def test_a_person_signs_in_as_somebody_else_first(site, callback, page):
     assert client.said.result(SECONDS) == "bob"
 
 
-def test_a_person_cancels(site, callback, page):
-    client = Beside(site.endpoint, callback)
+def test_user_cancels(site, callback, page):
+    client = ClientInThread(site.endpoint, callback)
     page.goto(client.urls.get(timeout=SECONDS))
     sign_in(page, "alice")
     page.get_by_role("button", name="Cancel").click()

@@ -1,6 +1,6 @@
-"""The page of connected apps in a real browser: that it can be read, reached and used by everybody.
+"""The page of connected apps in a real browser: readable, accessible and usable.
 
-With ``SCREENSHOTS`` in the environment a picture of each is left in that folder.
+With ``SCREENSHOTS`` in the environment, screenshots are written to that directory.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from tests.oauth.flows import issued, registered
 from tests.oauth.test_connected_apps import activity_of, make_personal_token
 
 from .looking import CONTRAST, NAMES, OVERFLOW
-from .test_consent import PILED, SMALL, STOPS, WIDTHS, beside_a_loop  # noqa: F401
+from .test_consent import SMALL, STACKED_MARKS, STOPS, WIDTHS, allow_async_unsafe  # noqa: F401
 
 PAGE = "/oauth/connections"
-FACES = ("nothing", "much", "ended", "not there")
+STATES = ("nothing", "much", "ended", "not there")
 
 
 @pytest.fixture
 def pages(web, alice, public_client):  # noqa: F811
-    """Every face of it, as it is sent: the browser has no part in that."""
+    """The HTML of the page in every state, rendered before the browser starts."""
     web.force_login(alice)
     empty = web.get(PAGE)
     document = registered("cimd", client_id="https://agent.example/client.json", name="Books")
-    itself, piled = registered("dcr", name="W" * 200), registered("dcr", name=PILED)
+    itself, piled = registered("dcr", name="W" * 200), registered("dcr", name=STACKED_MARKS)
     for client in (public_client, document, itself, piled):
         issued(alice, client)
     for number in range(5):
@@ -46,10 +46,10 @@ def pages(web, alice, public_client):  # noqa: F811
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read_and_used(pages, chromium, scheme):
+def test_page_is_readable_and_usable_at_every_width(pages, chromium, scheme):
     with chromium.new_context(color_scheme=scheme) as context:
         page = context.new_page()
-        for face, html in zip(FACES, pages, strict=True):
+        for face, html in zip(STATES, pages, strict=True):
             page.set_content(html)
             for width in WIDTHS:
                 page.set_viewport_size({"width": width, "height": 740})
@@ -66,7 +66,7 @@ def keep(page, name):
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
-def test_it_has_landmarks_titles_in_order_and_buttons_that_differ(pages, chromium):
+def test_landmarks_headings_and_button_names(pages, chromium):
     with chromium.new_context() as context:
         page = context.new_page()
         for html in pages:
@@ -85,7 +85,7 @@ def test_it_has_landmarks_titles_in_order_and_buttons_that_differ(pages, chromiu
             )
 
 
-def test_what_was_done_is_said(pages, chromium):
+def test_result_of_an_action_is_a_status(pages, chromium):
     with chromium.new_context() as context:
         page = context.new_page()
         for html in pages[2:]:

@@ -1,4 +1,4 @@
-"""The page of consent in a real browser: that it can be read, reached and used by everybody."""
+"""The consent page in a real browser: readable, accessible and usable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.oauth.consent import AUTHORIZE, SITE, fresh_cores, registered, url  #
 from .looking import CONTRAST, NAMES, OVERFLOW
 
 WIDTHS = (320, 360, 768, 1200)
-PILED = "Z\u0351\u0352\u0353" * 15  # marks upon marks
+STACKED_MARKS = "Z\u0351\u0352\u0353" * 15  # marks upon marks
 SMALLEST = 24  # pixels, of what is to be hit (WCAG 2.2, 2.5.8)
 SMALL = f"""[...document.querySelectorAll('button')].map(one => one.getBoundingClientRect())
   .filter(box => box.height < {SMALLEST} || box.width < {SMALLEST}).length"""
@@ -21,8 +21,8 @@ STOPS = """[...document.querySelectorAll('button')].map(one => {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def beside_a_loop():
-    """The browser's runs in this thread, and awaits nothing of ours."""
+def allow_async_unsafe():
+    """Allow queries though the browser runs an event loop in this thread."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         yield
@@ -30,19 +30,19 @@ def beside_a_loop():
 
 @pytest.fixture
 def pages(web, alice, public_client):  # noqa: F811
-    """Every face of it, as it is sent: the browser has no part in that."""
+    """The HTML of the page for several clients, rendered before the browser starts."""
     web.force_login(alice)
     document = registered("cimd", client_id="https://agent.example/client.json")
     itself = registered("dcr", name="W" * 200)
     asked = (
         url(public_client), url(document), url(document, redirect_uri=SITE),
-        url(itself, redirect_uri=SITE), url(registered("dcr", name=PILED)), AUTHORIZE,
+        url(itself, redirect_uri=SITE), url(registered("dcr", name=STACKED_MARKS)), AUTHORIZE,
     )  # fmt: skip
     return [web.get(each).content.decode() for each in asked]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read_and_used(pages, chromium, scheme):
+def test_page_is_readable_and_usable_at_every_width(pages, chromium, scheme):
     with chromium.new_context(color_scheme=scheme) as context:
         page = context.new_page()
         for html in pages:
@@ -56,7 +56,7 @@ def test_it_can_be_read_and_used(pages, chromium, scheme):
             assert all(width >= 2 for width in page.evaluate(STOPS))
 
 
-def test_it_has_landmarks_and_one_title(pages, chromium):
+def test_landmarks_and_one_main_heading(pages, chromium):
     with chromium.new_context() as context:
         page = context.new_page()
         for html in pages:
@@ -70,7 +70,7 @@ PLACES = """[...document.querySelectorAll('.actions button')]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_answers_are_seen_in_the_order_in_which_they_are_reached(pages, chromium, width):
+def test_visual_order_of_the_buttons_equals_their_tab_order(pages, chromium, width):
     with chromium.new_context(viewport={"width": width, "height": 740}) as context:
         page = context.new_page()
         page.set_content(pages[0])
@@ -78,7 +78,7 @@ def test_the_answers_are_seen_in_the_order_in_which_they_are_reached(pages, chro
     assert len(places) == 2 and places == sorted(places)
 
 
-def test_the_keyboard_comes_to_the_answers_in_their_order(pages, chromium):
+def test_tab_order_of_the_buttons(pages, chromium):
     with chromium.new_context() as context:
         page = context.new_page()
         page.set_content(pages[0])

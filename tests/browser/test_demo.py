@@ -1,4 +1,4 @@
-"""The demonstration as `make demo` serves it: a person signs in as it prints, and a client acts."""
+"""``make demo`` in a real browser: a user signs in with the printed password, and a client acts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from tools import demo, serving
 
 from .looking import CONTRAST, NAMES, OVERFLOW
-from .test_authorization import SECONDS, Beside, callback, page  # noqa: F401
+from .test_authorization import SECONDS, ClientInThread, callback, page  # noqa: F401
 
 WIDTHS = (320, 768, 1280)
 
 
 @pytest.fixture(scope="module")
 def access(program, tmp_path_factory):
-    """How to get in, as it is prepared."""
+    """The token and the passwords of a prepared demo."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("demo")
         patch.setenv("ATLAS_DATABASE", str(folder / "atlas.sqlite3"))
@@ -33,7 +33,7 @@ def origin(access):
 
 @pytest.fixture
 def printed(access, origin, capsys):
-    """What a person reads in the terminal."""
+    """The instructions that the demo prints."""
     demo.instruct(origin, access)
     return capsys.readouterr().out
 
@@ -44,10 +44,10 @@ async def trips(agent):
         return [trip["title"] for trip in found.structured_content["results"]]
 
 
-def test_a_client_that_is_given_the_address_sees_alices_trips(printed, callback, page):  # noqa: F811
+def test_client_with_the_printed_url_sees_the_trips_of_alice(printed, callback, page):  # noqa: F811
     endpoint = re.search(r"^The atlas is served at (\S+)\. ", printed, re.M)[1]
     password = re.search(r"^  alice +(\S+)$", printed, re.M)[1]
-    client = Beside(endpoint, callback, trips)
+    client = ClientInThread(endpoint, callback, trips)
     page.goto(client.urls.get(timeout=SECONDS))
     page.get_by_label("Username").fill("alice")
     page.get_by_label("Password").fill(password)
@@ -60,7 +60,7 @@ def test_a_client_that_is_given_the_address_sees_alices_trips(printed, callback,
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_to_sign_in_can_be_read_and_used(origin, page, scheme):  # noqa: F811
+def test_login_page_is_readable_and_usable(origin, page, scheme):  # noqa: F811
     page.emulate_media(color_scheme=scheme)
     page.goto(f"{origin}/accounts/login/?next=/mcp")
     page.get_by_label("Username").fill("alice")

@@ -1,6 +1,6 @@
-"""The official client that is known by a document, in a real browser: there, and long after.
+"""A client with a metadata document in a real browser, during and after the authorization.
 
-What describes the client is on a site of its own, by https, as is where the browser comes back to.
+The document and the callback are on an HTTPS site of the client.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.oauth.site import Site
 from tests.oauth.test_end_to_end import SHORT, post_with_token
 
 from .conftest import ARGUMENTS
-from .test_authorization import SECONDS, Back, Beside, callback, page, sign_in  # noqa: F401
+from .test_authorization import SECONDS, CallbackHandler, ClientInThread, callback, page, sign_in  # noqa: F401
 
 HOST = "app.example"
 DOCUMENT = f"https://{HOST}/client.json"
@@ -34,13 +34,13 @@ SAID = {
 }
 
 
-class Home(ThreadingHTTPServer):
-    """The site of the client: its document, and where it waits for the browser to come back."""
+class ClientSite(ThreadingHTTPServer):
+    """The site of the client: its document and its callback."""
 
     url = f"https://{HOST}/callback"
 
     def __init__(self, certificate):  # noqa: F811
-        super().__init__(("127.0.0.1", 0), Door)
+        super().__init__(("127.0.0.1", 0), ClientSiteHandler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
         self.socket = context.wrap_socket(  # each shakes hands in a thread of its own
@@ -50,7 +50,7 @@ class Home(ThreadingHTTPServer):
         self.read = 0  # times that the document was had
 
 
-class Door(Back):
+class ClientSiteHandler(CallbackHandler):
     def do_GET(self):
         if self.path != "/client.json":
             super().do_GET()
@@ -64,7 +64,7 @@ class Door(Back):
 
 @pytest.fixture(scope="module")
 def home(certificate):  # noqa: F811
-    with Home(certificate) as server:
+    with ClientSite(certificate) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
@@ -74,7 +74,7 @@ def home(certificate):  # noqa: F811
 
 @pytest.fixture(scope="module")
 def chromium(chromium, program, home):
-    """One that finds the client's site, and trusts it."""
+    """A browser that resolves and trusts the client's site."""
     there = f"--host-resolver-rules=MAP {HOST} 127.0.0.1:{home.server_port}"
     arguments = [*ARGUMENTS, there, "--ignore-certificate-errors"]
     browser = chromium.browser_type.launch(executable_path=program, args=arguments)
@@ -83,8 +83,8 @@ def chromium(chromium, program, home):
 
 
 @pytest.fixture(scope="module")
-def made(program, home, certificate, tmp_path_factory):  # noqa: F811
-    """Makes a site that finds the client's, and trusts it."""
+def make_site(program, home, certificate, tmp_path_factory):  # noqa: F811
+    """Return a function that makes a site that resolves and trusts the client's."""
 
     def site(**more):
         found = {"SITE_DOCUMENTS": str(home.server_port), "SSL_CERT_FILE": certificate}
@@ -94,26 +94,26 @@ def made(program, home, certificate, tmp_path_factory):  # noqa: F811
 
 
 @pytest.fixture(scope="module")
-def site(made):
-    site = made()
+def site(make_site):
+    site = make_site()
     with site.serve():
         yield site
 
 
 @pytest.fixture(autouse=True)
-def nobody_came(home):
-    """Of what went before."""
+def no_callbacks(home):
+    """Forget the callbacks of earlier tests."""
     home.came = Queue()
 
 
-def arrive(page, client):  # noqa: F811
-    """Alice comes to the page of consent."""
+def sign_in_as_alice(page, client):  # noqa: F811
+    """Open the consent page as Alice."""
     page.goto(client.urls.get(timeout=SECONDS))
     sign_in(page, "alice")
 
 
-def described(page):  # noqa: F811
-    """What the page says of the client: its names and marks, and all in words."""
+def described_client(page):  # noqa: F811
+    """Return the emphasized words about the client, and the whole text."""
     about = page.locator("dl > div").first
     marks = [one.inner_text() for one in about.locator("strong, .tag").all()]
     return marks, " ".join(about.inner_text().split())
@@ -125,7 +125,7 @@ def allow(page, waiting):  # noqa: F811
 
 
 def is_known_by_its_document(agent):
-    """It says where that is, and registers nowhere."""
+    """Return whether the client sent its document's URL and did not register."""
     (url,) = agent.asked
     named = parse_qs(urlsplit(url).query)["client_id"]
     return named == [agent.memory.client.client_id] == [DOCUMENT] and not (
@@ -133,11 +133,11 @@ def is_known_by_its_document(agent):
     )
 
 
-def test_a_site_is_verified_by_its_document(site, home, page):  # noqa: F811
-    """From the 401 to the answer of a tool."""
-    client = Beside(site.endpoint, home, document=DOCUMENT)
-    arrive(page, client)
-    marks, words = described(page)
+def test_client_with_a_site_redirect_is_verified(site, home, page):  # noqa: F811
+    """From the 401 to the result of a tool."""
+    client = ClientInThread(site.endpoint, home, document=DOCUMENT)
+    sign_in_as_alice(page, client)
+    marks, words = described_client(page)
     # A test before this one may have let the site read the document, which it keeps.
     assert marks == [HOST, "verified"] and home.read > 0
     assert "Its name for itself is “Agent Jones”." in words
@@ -148,17 +148,17 @@ def test_a_site_is_verified_by_its_document(site, home, page):  # noqa: F811
     assert client.agent.grants == ["authorization_code"]
 
 
-def test_a_program_on_the_device_is_not_verified_by_it(site, callback, page):  # noqa: F811
-    client = Beside(site.endpoint, callback, document=DOCUMENT)
-    arrive(page, client)
-    marks, words = described(page)
+def test_client_with_a_loopback_redirect_is_not_verified(site, callback, page):  # noqa: F811
+    client = ClientInThread(site.endpoint, callback, document=DOCUMENT)
+    sign_in_as_alice(page, client)
+    marks, words = described_client(page)
     assert marks == [HOST] and f"described by a document at {HOST}, but another program" in words
     allow(page, callback)
     assert client.said.result(SECONDS) == "alice" and is_known_by_its_document(client.agent)
 
 
-async def goes_on(agent):
-    """Who it is before its token has ended, and after, in one conversation."""
+async def whoami_before_and_after_expiry(agent):
+    """Call whoami before and after the token expires, in one conversation."""
     async with agent.opened() as client:
         before, first = text(await client.call_tool("whoami", {})), agent.memory.tokens
         while agent.provider.context.is_token_valid():  # noqa: ASYNC110 (no bell rings)
@@ -168,11 +168,13 @@ async def goes_on(agent):
     return before, first, ended.status_code, after, then
 
 
-def test_it_goes_on_when_its_token_has_ended_and_nobody_is_asked(made, home, page):  # noqa: F811
-    site = made(seconds=SHORT)
+def test_expired_token_is_refreshed_without_the_browser(make_site, home, page):  # noqa: F811
+    site = make_site(seconds=SHORT)
     with site.serve():
-        client = Beside(site.endpoint, home, goes_on, document=DOCUMENT)
-        arrive(page, client)
+        client = ClientInThread(
+            site.endpoint, home, whoami_before_and_after_expiry, document=DOCUMENT
+        )
+        sign_in_as_alice(page, client)
         allow(page, home)
         page.close()
         before, first, status, after, then = client.said.result(SECONDS)

@@ -1,4 +1,4 @@
-"""The page in a real browser: how it looks, and that everybody can use it."""
+"""The server page in a real browser: appearance, accessibility and links."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ WIDTHS = (320, 360, 768, 1119, 1120, 1920)
 EVERY = pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 
 
-def opened(page):
-    """Everything that can be opened is."""
+def open_details(page):
+    """Open all details elements."""
     opening = "one => { one.removeAttribute('name'); one.open = true }"
     page.evaluate(f"document.querySelectorAll('details').forEach({opening})")
     return page
 
 
-# How it looks.
+# Appearance.
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_the_pictures_of_the_documentation(visit, name):
-    """Written anew by SCREENSHOTS=1."""
+def test_screenshots_of_the_documentation(visit, name):
+    """SCREENSHOTS=1 writes them again."""
     page = visit("alice", **LOOKS[name])
     page.locator("#tool-search_trip > summary").click()
     page.mouse.move(0, 0)
@@ -48,13 +48,13 @@ def test_the_pictures_of_the_documentation(visit, name):
 
 
 @EVERY
-def test_its_colours_can_be_told_apart(visit, look):
-    """WCAG 2.2, 1.4.3: 4.5 to 1, and 3 to 1 where letters are large."""
-    page = opened(visit("alice", **look))
+def test_color_contrast(visit, look):
+    """WCAG 2.2, 1.4.3: 4.5 to 1, and 3 to 1 for large text."""
+    page = open_details(visit("alice", **look))
     assert page.evaluate(CONTRAST) == []
 
 
-def test_light_and_dark_are_two(visit):
+def test_light_and_dark_color_schemes_differ(visit):
     page = visit()
     grounds = set()
     for scheme in ("light", "dark"):
@@ -63,15 +63,15 @@ def test_light_and_dark_are_two(visit):
     assert len(grounds) == 2
 
 
-def test_nothing_is_scrolled_sideways(visit):
-    page = opened(visit("alice"))
+def test_page_does_not_scroll_horizontally(visit):
+    page = open_details(visit("alice"))
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate(OVERFLOW) == [], width
 
 
-def test_the_longest_words_fit(visit):
-    page = opened(visit("alice"))
+def test_long_words_do_not_overflow(visit):
+    page = open_details(visit("alice"))
     texts = "h1, h3 code, .title, .tag, .summary, .uri, dt code, .type, pre code, strong, nav a"
     longer = f"one => {{ one.textContent = '{'x' * 128}' }}"
     page.evaluate(f"document.querySelectorAll('{texts}').forEach({longer})")
@@ -80,18 +80,18 @@ def test_the_longest_words_fit(visit):
         assert page.evaluate(OVERFLOW) == [], width
 
 
-def test_a_finger_hits_what_it_points_at(visit):
-    """WCAG 2.2, 2.5.8: 24 by 24 pixels, but for links in a sentence."""
-    assert opened(visit("alice", width=360)).evaluate(SMALL) == []
+def test_touch_targets_are_large_enough(visit):
+    """WCAG 2.2, 2.5.8: 24 by 24 pixels, except links in a sentence."""
+    assert open_details(visit("alice", width=360)).evaluate(SMALL) == []
 
 
-def test_who_wants_no_motion_gets_none(visit):
+def test_reduced_motion_is_respected(visit):
     page = visit(reduced_motion="reduce")
     style = "getComputedStyle(document.querySelector('summary'), '::after').transitionDuration"
     assert page.evaluate(style) == "0s"
 
 
-def test_on_paper_everything_is_told(visit):
+def test_print_shows_all_details(visit):
     page = visit("alice")
     hidden = page.locator("#tool-search_city dl").first
     assert not hidden.is_visible()
@@ -99,10 +99,10 @@ def test_on_paper_everything_is_told(visit):
     assert hidden.is_visible() and not page.get_by_role("navigation").is_visible()
 
 
-# Without a mouse, without seeing it.
+# Keyboard and screen readers.
 
 
-def test_the_first_tab_leads_past_the_header(visit):
+def test_first_tab_stop_skips_the_header(visit):
     page = visit(java_script_enabled=False)
     page.keyboard.press("Tab")
     skip = page.get_by_role("link", name="Skip to the contents")
@@ -113,7 +113,7 @@ def test_the_first_tab_leads_past_the_header(visit):
     assert page.evaluate("document.querySelector('main').contains(document.activeElement)")
 
 
-def test_everything_is_reached_by_tab_and_seen_to_be(visit):
+def test_all_tab_stops_are_reached_and_outlined(visit):
     page = visit("alice")
     reached = []
     for _ in range(page.evaluate(STOPS)):
@@ -125,7 +125,7 @@ def test_everything_is_reached_by_tab_and_seen_to_be(visit):
 
 
 @pytest.mark.parametrize("key", ["Enter", "Space"])
-def test_a_key_opens_what_is_closed(visit, key):
+def test_keyboard_opens_details(visit, key):
     page = visit("alice", java_script_enabled=False)
     tool = page.locator("#tool-search_city")
     assert not tool.get_by_text("population__gte").is_visible()
@@ -134,7 +134,7 @@ def test_a_key_opens_what_is_closed(visit, key):
     assert tool.get_by_text("population__gte").is_visible()
 
 
-def test_one_client_is_open_at_a_time(visit):
+def test_only_one_client_is_open_at_a_time(visit):
     page = visit(java_script_enabled=False)
     code, cursor = (
         page.locator(".connection-methods details").filter(
@@ -147,8 +147,8 @@ def test_one_client_is_open_at_a_time(visit):
     assert cursor.locator("pre").is_visible() and not code.locator("pre").is_visible()
 
 
-def test_its_parts_have_names(visit):
-    page = opened(visit("alice"))
+def test_landmarks_have_names(visit):
+    page = open_details(visit("alice"))
     for role in ("banner", "main", "contentinfo"):
         assert page.get_by_role(role).count() == 1, role
     assert page.get_by_role("navigation", name="On this page").count() == 1
@@ -159,7 +159,7 @@ def test_its_parts_have_names(visit):
 
 
 def test_headings_are_in_order(visit):
-    page = opened(visit("alice"))
+    page = open_details(visit("alice"))
     levels = page.evaluate(
         "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map(one => +one.tagName[1])"
     )
@@ -167,10 +167,10 @@ def test_headings_are_in_order(visit):
     assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
 
 
-# Using it.
+# Links and buttons.
 
 
-def test_who_signs_in_comes_back_to_what_is_theirs(chromium, address, atlas):
+def test_sign_in_returns_to_the_page(chromium, address, atlas):
     with chromium.new_context(java_script_enabled=False) as context:
         page = context.new_page()
         page.goto(address)
@@ -185,8 +185,8 @@ def test_who_signs_in_comes_back_to_what_is_theirs(chromium, address, atlas):
         assert page.url == address and page.get_by_text("Signed in").count() == 0
 
 
-def test_a_click_selects_what_is_to_be_copied(visit):
-    page = opened(visit())
+def test_click_selects_code_to_copy(visit):
+    page = open_details(visit())
     for place in page.locator("pre code, .address code").all():
         place.click()
         selected = page.evaluate("getSelection().toString()")
@@ -194,15 +194,15 @@ def test_a_click_selects_what_is_to_be_copied(visit):
     assert page.locator(".address code").text_content() == f"{ORIGIN}/mcp"
 
 
-def test_nobody_is_asked_to_copy_a_token_where_people_sign_in(visit):
-    page = opened(visit("alice"))
+def test_no_token_to_copy_if_clients_sign_in(visit):
+    page = open_details(visit("alice"))
     assert page.get_by_text("where you sign in and allow access").is_visible()
     assert (
         page.locator(".connection-methods pre").count() > 5 and "YOUR_TOKEN" not in page.content()
     )
 
 
-def test_links_of_the_page_lead_to_its_parts(visit):
+def test_navigation_links_lead_to_sections(visit):
     page = visit("alice", java_script_enabled=False)
     from playwright.sync_api import expect
 
@@ -211,13 +211,13 @@ def test_links_of_the_page_lead_to_its_parts(visit):
     expect(page.get_by_role("region", name="Prompts")).to_be_in_viewport()
 
 
-def test_buttons_open_the_clients(visit):
+def test_deep_links_open_the_clients(visit):
     page = visit()
     for name, scheme in (("Add to Cursor", "cursor://"), ("Add to VS Code", "vscode:")):
         assert page.get_by_role("link", name=name).get_attribute("href").startswith(scheme)
 
 
-# What is measured above.
+# The measurements themselves.
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_buttons_open_the_clients(visit):
         (NAMES, "<section aria-labelledby='x'></section>"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_found(chromium, measure, wrong):
+def test_measurements_detect_defects(chromium, measure, wrong):
     good = "<p style='color: #000; background: #fff'><a href='#p' id=p>Dark</a></p>"
     with chromium.new_context() as context:
         page = context.new_page()

@@ -1,4 +1,4 @@
-"""A real browser, and the official client that needs more than it was given."""
+"""Step-up authorization in a real browser, with the official client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.oauth.agent import text
 from tests.oauth.site import Site
 
-from .test_authorization import SECONDS, Beside, callback, page, sign_in
+from .test_authorization import SECONDS, ClientInThread, callback, page, sign_in
 
 __all__ = ["callback", "page"]  # fixtures
 
@@ -20,8 +20,8 @@ def site(program, tmp_path_factory):
         yield made
 
 
-async def renames(agent):
-    """One conversation: what it was given first, the answer, and what it has then."""
+async def rename_with_scopes(agent):
+    """Return user and scopes before a rename, its result, and the scopes afterwards."""
     async with agent.opened() as client:
         before = text(await client.call_tool("whoami", {})), agent.memory.tokens.scope
         said = await client.call_tool("rename", {"to": "Alicia"})
@@ -33,9 +33,9 @@ def allow(page, callback):
     page.wait_for_url(f"{callback.url}?*")
 
 
-def test_from_403_to_success(site, callback, page):
-    """The person agrees to the little that is asked first, and later to what is new."""
-    client = Beside(site.endpoint, callback, renames)
+def test_user_grants_the_missing_scope(site, callback, page):
+    """The user first allows the requested scope, and later the new one."""
+    client = ClientInThread(site.endpoint, callback, rename_with_scopes)
     page.goto(client.urls.get(timeout=SECONDS))
     sign_in(page, "alice")
     main = page.get_by_role("main")
@@ -57,14 +57,14 @@ def test_from_403_to_success(site, callback, page):
     assert len(client.agent.asked) == 2
 
 
-def test_two_people_in_one_browser(site, callback, page):
-    """What one of them agreed to is not the other's, and is not widened by what that one says."""
-    client = Beside(site.endpoint, callback, wants_more)
+def test_scopes_of_two_users_in_one_browser_are_separate(site, callback, page):
+    """Scopes that one user granted are not given or widened by the other."""
+    client = ClientInThread(site.endpoint, callback, try_to_rename)
     page.goto(client.urls.get(timeout=SECONDS))
     sign_in(page, "alice")
     allow(page, callback)
     page.goto(client.urls.get(timeout=SECONDS))
-    before = held_by(site, "alice")
+    before = scopes_of(site, "alice")
     assert "Existing permissions" in page.get_by_role("main").inner_text()
     page.get_by_role("button", name="Sign in as another user").click()
     sign_in(page, "bob")
@@ -72,10 +72,10 @@ def test_two_people_in_one_browser(site, callback, page):
     assert "bob" in words and "alice" not in words and "Existing permissions" not in words
     allow(page, callback)
     assert client.said.result(SECONDS) == "Unknown tool: rename"  # it is bob's client now
-    assert held_by(site, "alice") == before and held_by(site, "bob") == "['basic write']"
+    assert scopes_of(site, "alice") == before and scopes_of(site, "bob") == "['basic write']"
 
 
-def held_by(site, name):
+def scopes_of(site, name):
     return site.run(
         "from oauth2_provider.models import get_access_token_model as tokens;"
         f"mine = tokens().objects.filter(user__username={name!r}).order_by('pk');"
@@ -83,7 +83,7 @@ def held_by(site, name):
     )
 
 
-async def wants_more(agent):
+async def try_to_rename(agent):
     async with agent.opened() as client:
         text(await client.call_tool("whoami", {}))
         try:

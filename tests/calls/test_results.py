@@ -19,7 +19,7 @@ from django_mcp.calls.results import blocks, prompt_result, read_result, tool_re
 from django_mcp.declarations.outputs import Mismatch, Output
 from django_mcp.declarations.returned_rows import HiddenRows
 from tests.client import RpcError
-from tests.declarations.world import asked
+from tests.declarations.helpers import make_request
 from tests.shop.models import Company, Invoice, Tag
 
 
@@ -117,7 +117,7 @@ def test_each_kind_of_content_is_a_block_that_the_revision_defines(result_of, re
 def test_bytes_without_a_content_type_are_an_error(result_of):
     assert result_of(b"\x00")["isError"]
     with pytest.raises(Mismatch, match="Image or an Audio"):
-        blocks(b"\x00", asked())
+        blocks(b"\x00", make_request())
 
 
 @pytest.fixture
@@ -228,11 +228,11 @@ def test_prompt_result_contains_messages_with_roles():
     values = ["one", mcp.Message("two", "assistant"), image, mcp.Message(image)]
     prompt = Readable()
     prompt.description = "Words."
-    found = prompt_result(prompt, values, asked())
+    found = prompt_result(prompt, values, make_request())
     assert found["description"] == "Words."
     kinds = [(message["role"], message["content"]["type"]) for message in found["messages"]]
     assert kinds == [("user", "text"), ("assistant", "text"), ("user", "image"), ("user", "image")]
-    assert prompt_result(Readable(), "one", asked()) == {
+    assert prompt_result(Readable(), "one", make_request()) == {
         "messages": [{"role": "user", "content": {"type": "text", "text": "one"}}]
     }
 
@@ -241,7 +241,7 @@ def test_resource_result_contains_contents_with_mime_types():
     def contents(value: Any, **given: Any) -> Any:
         resource = Readable()
         resource.__dict__.update(given)
-        found = read_result(resource, "shop://it", value, asked())
+        found = read_result(resource, "shop://it", value, make_request())
         assert found["cacheScope"] == ("public" if given.get("shared") else "private")
         assert found["ttlMs"] == given.get("cache", 0) * 1000
         return found["contents"]
@@ -404,7 +404,7 @@ KINDS = ["tool", "prompt", "message", "resource"]
 def test_row_beside_text_is_shown_by_its_fields_and_checked(
     own, alice, bob, invoice, caplog, kind, shape
 ):
-    request = asked(alice, own)
+    request = make_request(alice, own)
     shown = rendered(kind, shape(invoice), request)
     assert "A-1" in shown and "_uri" in shown and "<Invoice" not in shown
     invoice.company = Company.objects.get(name="Bolts")
@@ -418,7 +418,7 @@ def test_row_beside_text_is_shown_by_its_fields_and_checked(
 @pytest.mark.parametrize("shape", UNWRITTEN)
 def test_value_without_a_json_form_is_rejected(own, alice, invoice, kind, shape):
     with pytest.raises(Mismatch, match="no JSON form.*return"):
-        rendered(kind, shape(invoice), asked(alice, own))
+        rendered(kind, shape(invoice), make_request(alice, own))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -440,7 +440,7 @@ def test_content_made_of_a_row_is_rejected(own, alice, invoice, kind, part):
     else:
         value = lambda: part(invoice) if kind == "message" else ["x", part(invoice)]  # noqa: E731
     with pytest.raises((Mismatch, TypeError, ValueError)):
-        json.dumps(rendered(kind, value(), asked(alice, own)))
+        json.dumps(rendered(kind, value(), make_request(alice, own)))
 
 
 @pytest.mark.parametrize("kind", ["tool", "prompt"])
@@ -448,13 +448,13 @@ def test_rows_beside_text_are_checked_by_one_query(
     own, alice, invoice, kind, django_assert_num_queries
 ):
     with django_assert_num_queries(1):
-        rendered(kind, ["Found:", invoice, {"a": invoice}], asked(alice, own))
+        rendered(kind, ["Found:", invoice, {"a": invoice}], make_request(alice, own))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_costs_no_query(own, alice, kind, django_assert_num_queries):
     with django_assert_num_queries(0):
-        rendered(kind, ["a", "b", {"c": 1}], asked(alice, own))
+        rendered(kind, ["a", "b", {"c": 1}], make_request(alice, own))
 
 
 def test_row_of_a_prompt_that_its_caller_cannot_read_is_not_found(

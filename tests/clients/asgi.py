@@ -1,4 +1,4 @@
-"""The atlas, over HTTP+SSE too."""
+"""The ASGI application of the atlas, with HTTP+SSE."""
 
 import django_mcp
 

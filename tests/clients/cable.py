@@ -18,7 +18,7 @@ CURSOR = re.compile(rb"^last-event-id: *(\S+)", re.I | re.M)
 
 
 class Cable:
-    """Leads from ``url`` to an endpoint, until it is cut; and again after that."""
+    """A proxy from ``url`` to an endpoint. After a cut it accepts new connections."""
 
     def __init__(self, endpoint: str) -> None:
         place = urlsplit(endpoint)
@@ -40,7 +40,7 @@ class Cable:
         self.cut()
 
     def cut(self) -> None:
-        """Both sides find their connections reset."""
+        """Reset the connections on both sides."""
         for end in list(self._ends):
             end.transport.abort()
         self.requests = []
@@ -67,7 +67,7 @@ class Cable:
             writer.write_eof()
 
     def _note(self, data: bytes) -> None:
-        """Heads come whole: each is written at once, and is small."""
+        """Record the head of a request, which arrives in one piece because it is small."""
         for method, head in REQUEST.findall(data):
             cursor = CURSOR.search(head)
             self.requests.append([method.decode(), cursor and cursor[1].decode()])

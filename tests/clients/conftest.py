@@ -1,4 +1,4 @@
-"""Real clients hold a conversation with the atlas each, once; the tests look at what came of it."""
+"""Each real client runs the scenario with the atlas once, and the tests check the results."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ cells: dict[tuple[Row, str], str] = {}
 
 
 class Told(dict[str, Any]):
-    """What a driver told, feature by feature, and what the server wrote on stderr meanwhile."""
+    """The results of a driver by feature, and the stderr of the server."""
 
     log: str
 
 
 @pytest.fixture(scope="session")
 def atlas(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of databases: the largest cities, and Alice's and Bob's trips; and her token."""
+    """A folder with databases (the largest cities, trips of Alice and Bob) and Alice's token."""
     folder = tmp_path_factory.mktemp("atlas")
     subprocess.run(
         [sys.executable, "manage.py", "prepare_demo", f"--largest={CITIES}"],
@@ -51,7 +51,7 @@ def atlas(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The environment of a process that is none of the tests' own."""
+    """Return the environment of a process, without pytest's variables."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     return kept | {
         "ATLAS_DATABASE": str(folder / DATABASE),
@@ -65,7 +65,7 @@ def environment(folder: Path) -> dict[str, str]:
 def conversations(
     request: pytest.FixtureRequest, atlas: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Row, Future[Told]]]:
-    """The conversations that the tests ask for, a few at a time, in their order."""
+    """Run the scenarios that the tests need, a few concurrently, in their order."""
     calls = (getattr(item, "callspec", None) for item in request.session.items)
     wanted = dict.fromkeys(call.params["row"] for call in calls if call and "row" in call.params)
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -77,7 +77,7 @@ def conversations(
 
 
 def converse(row: Row, atlas: Path, folder: Path) -> Told:
-    """Drive one client through the scenario, on databases of its own."""
+    """Run one client through the scenario, on its own databases."""
     shutil.copytree(atlas, folder, dirs_exist_ok=True)
     environ = environment(folder) | {"ASKED_REVISION": row.asks}
     if row.server == STDIO:
@@ -110,7 +110,7 @@ def drive(row: Row, environ: dict[str, str], log: Path) -> Told:
 
 @pytest.fixture(params=ROWS, ids=lambda row: row.id)
 def row(request: pytest.FixtureRequest) -> Row:
-    """Each client in each revision; skipped, or failed where that is required, if not installed."""
+    """Each client in each revision. Skip, or fail if required, if it is not installed."""
     row: Row = request.param
     if row.why_absent:
         absent = pytest.fail if os.environ.get("TESTS_REQUIRED") else pytest.skip
@@ -120,7 +120,7 @@ def row(request: pytest.FixtureRequest) -> Row:
 
 @pytest.fixture
 def told(row: Row, conversations: dict[Row, Future[Told]]) -> Told:
-    """What came of the row's conversation."""
+    """The results of the row's scenario."""
     return conversations[row].result()
 
 

@@ -48,7 +48,7 @@ class Driven:
         return dumped(await listing[kind](cursor=cursor))
 
     async def every(self, kind: str) -> list[JSON]:
-        """All of them: FastMCP walks the pages itself."""
+        """Return all names: FastMCP reads the pages itself."""
         listing = {
             "tools": self._client.list_tools,
             "resources": self._client.list_resources,

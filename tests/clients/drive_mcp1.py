@@ -48,7 +48,7 @@ class Driven:
         return dumped(await self._session.call_tool(name, arguments, progress_callback=heard))
 
     async def cancel(self, name: str, arguments: JSON) -> None:
-        """It has no way to take a call back, so the notification is written by hand."""
+        """Send the cancellation notification directly, because the client has no method for it."""
         heard, id = asyncio.Event(), self._session._request_id
 
         async def hear(done: float, total: float | None, message: str | None) -> None:

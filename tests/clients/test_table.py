@@ -1,8 +1,7 @@
-"""
-The table: every client, in every revision it can speak, does everything with the atlas.
+"""The client table: every client uses every feature of the atlas, in every revision it supports.
 
-Rule: what a revision or a client has not is asserted to be absent, and said in the cell. What a
-revision has is taken from its changelog; what is asserted of a client, from its behaviour.
+A feature that a revision or a client lacks is asserted to be absent and noted in the cell. The
+features of a revision are those of its changelog.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def texts(result: JSON) -> list[str]:
 
 
 def data(row: Row, result: JSON) -> Any:
-    """The result's data: structured since 2025-06-18, and in every revision as text."""
+    """Return the data of a result: structured since 2025-06-18, and as text in every revision."""
     assert not result.get("isError"), result
     written = json.loads(texts(result)[0])
     if not row.since("2025-06-18"):
@@ -69,14 +68,14 @@ def refusal(result: JSON) -> str:
 
 def test_revision(row: Row, told: Told) -> None:
     assert told["revision"] == row.revision
-    if row.mode == NEWEST:  # the client takes the revision for granted, and asks for no more
+    if row.mode == NEWEST:  # the client assumes the revision, and requests nothing else
         assert told["can"]["instructions"] is None
         return
     assert "atlas://" in told["can"]["instructions"]
     assert told["can"]["title"] == ("The atlas" if row.since("2025-06-18") else None)
 
 
-def test_nothing_fails_on_the_server(row: Row, told: Told) -> None:
+def test_server_logs_no_errors(row: Row, told: Told) -> None:
     # Each client cancels a call, and tries a token that does not exist.
     expected = ("was cancelled", "Unknown access token")
     assert [
@@ -96,7 +95,7 @@ def test_list(row: Row, told: Told, cell: Cell) -> None:
     assert found["prompts"] == ["visit", "pack"]
 
 
-def test_list_comes_in_pages(row: Row, told: Told) -> None:
+def test_lists_are_paginated(row: Row, told: Told) -> None:
     for kind in ("tools", "resources", "resourceTemplates"):
         sizes = [len(page) for page in told["list"][kind]["pages"]]
         assert len(sizes) > 1
@@ -104,7 +103,7 @@ def test_list_comes_in_pages(row: Row, told: Told) -> None:
         assert 0 < sizes[-1] <= PAGE
 
 
-def test_list_is_walked_by_fastmcp_alone(row: Row, told: Told) -> None:
+def test_only_fastmcp_reads_all_pages_by_itself(row: Row, told: Told) -> None:
     for listing in told["list"].values():
         whole = [name for page in listing["pages"] for name in page]
         assert listing["every"] == (whole if row.client == "FastMCP 4" else None)
@@ -121,7 +120,7 @@ def test_call(row: Row, told: Told, cell: Cell) -> None:
     assert called["map"]["kinds"][:3] == ["image", "text", linked]
 
 
-def test_call_that_fails(row: Row, told: Told) -> None:
+def test_failing_calls(row: Row, told: Told) -> None:
     called = told["call"]
     assert refusal(called["wrong"]) == "Invalid arguments. end: this argument is required."
     assert refusal(called["missing"]) == "There is no city 1."
@@ -234,7 +233,7 @@ def test_read(row: Row, told: Told, cell: Cell) -> None:
     assert told["read"]["missing"]["code"] == (-32602 if row.since(NEWEST) else -32002)
 
 
-def test_views_are_read_and_posted_to(row: Row, told: Told) -> None:
+def test_views_can_be_read_and_posted_to(row: Row, told: Told) -> None:
     (page,) = told["read"]["view"]["contents"]
     assert page["mimeType"] == "text/markdown" and page["text"].startswith("# ")
     assert "csrf" not in json.dumps(told["read"])
@@ -243,7 +242,7 @@ def test_views_are_read_and_posted_to(row: Row, told: Told) -> None:
     assert shown.startswith(page["text"].partition("\n")[0])
 
 
-def test_rows_are_written(row: Row, told: Told) -> None:
+def test_rows_can_be_updated(row: Row, told: Told) -> None:
     trip = data(row, told["read"]["updated"])
     assert (trip["_uri"], trip["notes"]) == ("atlas://trip/1", "By night train.")
     assert refusal(told["read"]["refused"]).startswith("There is no trip 0 that you may change")
@@ -276,7 +275,7 @@ def test_page(row: Row, told: Told, cell: Cell) -> None:
     assert rows[0][0] == "Mumbai"
 
 
-# Over HTTP alone.
+# Only over HTTP.
 
 over_http = pytest.mark.parametrize("row", OVER_HTTP, ids=lambda row: row.id, indirect=True)
 
@@ -300,8 +299,8 @@ def test_resume(row: Row, told: Told, cell: Cell) -> None:
 
 
 @over_http
-def test_the_standalone_stream_is_opened_again(row: Row, told: Told, settings: Any) -> None:
-    """By its cursor where there was one - an empty event tells it, or news do - and else anew."""
+def test_standalone_stream_is_reopened(row: Row, told: Told, settings: Any) -> None:
+    """With the last event id if there was one, and otherwise anew."""
     settings.SECRET_KEY = ATLAS_SECRET_KEY  # event ids are encrypted
     if not row.since(NEWEST):
         gets = [cursor for method, cursor in told["resume"]["requests"] if method == "GET"]
@@ -321,8 +320,8 @@ def test_public(row: Row, told: Told, cell: Cell) -> None:
 
 
 @over_http
-def test_what_is_not_public_is_refused(row: Row, told: Told) -> None:
-    """And so is a token that opens nothing. Clients that sign in would begin to do so now."""
+def test_private_declarations_and_invalid_tokens_are_rejected(row: Row, told: Told) -> None:
+    """A client that can sign in would start now."""
     for case, words in zip(("refused", "wrong"), REFUSED[row.client], strict=True):
         assert told["public"][case]["error"].startswith(words)
 
@@ -333,9 +332,7 @@ over_sse = pytest.mark.parametrize("row", OVER_SSE, ids=lambda row: row.id, indi
 
 
 @over_sse
-def test_over_sse_public_things_are_for_everybody_and_a_token_must_open_something(
-    row: Row, told: Told
-) -> None:
+def test_public_declarations_and_invalid_tokens_over_sse(row: Row, told: Told) -> None:
     seen = told["public"]
     assert seen["revision"] == row.revision
     assert {name for page in seen["tools"] for name in page} == PUBLIC
@@ -344,20 +341,20 @@ def test_over_sse_public_things_are_for_everybody_and_a_token_must_open_somethin
     assert seen["wrong"]["error"].startswith("HTTPStatusError: Client error '401 Unauthorized'")
 
 
-def test_every_revision_is_driven() -> None:
+def test_every_revision_is_tested() -> None:
     for client in ("mcp 2", "FastMCP 4"):
         assert {row.revision for row in rows_of(client)} == set(REVISIONS)
     assert {row.revision for row in rows_of("mcp 1")} == set(REVISIONS) - {NEWEST}
 
 
-# What a client cannot do.
+# Limitations of clients.
 
 
 @pytest.mark.parametrize("row", rows_of("mcp 2")[:1], ids=lambda row: row.id, indirect=True)
-def test_a_revision_with_a_handshake_is_no_mode_of_mcp_2(row: Row, told: Told) -> None:
+def test_modes_of_mcp_2(row: Row, told: Told) -> None:
     assert told["can"]["modes"] == ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 
 
 @pytest.mark.parametrize("row", rows_of("mcp 1"), ids=lambda row: row.id, indirect=True)
-def test_mcp_1_knows_no_revision_without_a_handshake(row: Row, told: Told) -> None:
+def test_mcp_1_does_not_support_stateless_revisions(row: Row, told: Told) -> None:
     assert NEWEST not in told["can"]["supported"]

@@ -1,1 +1,1 @@
-"""The server that the official conformance suite is pointed at, and the run of that suite."""
+"""The server that the official conformance suite tests, and the run of that suite."""

@@ -1,4 +1,4 @@
-"""What the tests of the conformance server share; under other settings, nothing is collected."""
+"""Fixtures of the conformance server. Nothing is collected with other settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if settings.SETTINGS_MODULE != "tests.conformance.settings":
 
 @pytest.fixture
 def connect(db: None) -> Iterator[Callable[..., Any]]:
-    """Makes clients, which nobody signs in to, and closes them."""
+    """Return a function that makes anonymous clients, which are closed after the test."""
     from django_mcp.testing.environment import TestEnvironment
     from tests.client import Client
 

@@ -1,4 +1,4 @@
-"""The smallest picture and the shortest sound there are, to be sent as contents."""
+"""A minimal image and a minimal sound."""
 
 import base64
 

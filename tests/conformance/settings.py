@@ -38,7 +38,7 @@ TEMPLATES = [
 
 
 def sqlite(name: str) -> dict[str, object]:
-    """A file of that name, where readers never wait and a writer takes its lock when it begins."""
+    """A SQLite file in WAL mode, whose transactions lock immediately."""
     journal = "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
     return {
         "ENGINE": "django.db.backends.sqlite3",

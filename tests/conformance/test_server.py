@@ -1,6 +1,6 @@
-"""The server that the suite is pointed at: all it has to have, in every revision, in this process.
+"""The server of the conformance suite, in every revision, in this process.
 
-Every message is held against the schema of the revision spoken.
+Every message is validated by the schema of its revision.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ JSON = dict[str, Any]
 
 STATELESS = [name for name, revision in REVISIONS.items() if not revision.handshake]
 HANDSHAKES = [name for name in REVISIONS if name not in STATELESS]
-# The revisions that have something of the kind.
-ELICITING = [name for name in REVISIONS if name not in ("2024-11-05", "2025-03-26")]
-CHOOSING = [name for name in ELICITING if name != "2025-06-18"]  # defaults, and titled choices
-SOUNDING = [name for name in REVISIONS if name != "2024-11-05"]
+# The revisions that have the feature.
+WITH_ELICITATION = [name for name in REVISIONS if name not in ("2024-11-05", "2025-03-26")]
+WITH_TITLED_CHOICES = [
+    name for name in WITH_ELICITATION if name != "2025-06-18"
+]  # defaults, and titled choices
+WITH_AUDIO = [name for name in REVISIONS if name != "2024-11-05"]
 revisions = pytest.mark.parametrize("revision", REVISIONS)
-eliciting = pytest.mark.parametrize("revision", ELICITING)
+eliciting = pytest.mark.parametrize("revision", WITH_ELICITATION)
 stateless = pytest.mark.parametrize("revision", STATELESS)
 
 FILLED = {
@@ -47,11 +49,11 @@ FILLED = {
 
 def fill(params: JSON) -> JSON:
     asked = params["requestedSchema"]["properties"]
-    return {"action": "accept", "content": {name: filled(name) for name in asked}}
+    return {"action": "accept", "content": {name: value_of_field(name) for name in asked}}
 
 
-def filled(name: str) -> Any:
-    """The value of a field, or whether a box is ticked: once, a box stood for each choice."""
+def value_of_field(name: str) -> Any:
+    """Return the value of a field. ``name[choice]`` asks whether the choice is selected."""
     field, _, choice = name.rstrip("]").partition("[")
     return choice in FILLED[field] if choice else FILLED[field]
 
@@ -68,7 +70,7 @@ def show(params: JSON) -> JSON:
 ANSWERS = {"elicitation/create": fill, "sampling/createMessage": say, "roots/list": show}
 
 
-# How it is written.
+# Imports and names.
 
 
 def imported() -> Iterator[str]:
@@ -80,14 +82,14 @@ def imported() -> Iterator[str]:
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_it_imports_what_a_project_may():
+def test_server_imports_only_public_modules():
     ours = {name for name in imported() if name.split(".")[0] == "django_mcp"}
     assert ours == {"django_mcp", "django_mcp.routing.mount", "django_mcp.oauth.dot_settings"}
     others = {name.split(".")[0] for name in imported()} - {"django_mcp"}
     assert others <= {*sys.stdlib_module_names, "django"}
 
 
-def test_it_uses_public_names_alone():
+def test_server_uses_only_public_names():
     sources = (HERE / f"{name}.py" for name in MODULES)
     trees = (ast.walk(ast.parse(source.read_text("utf-8"))) for source in sources)
     used = {
@@ -101,7 +103,7 @@ def test_it_uses_public_names_alone():
     assert {"tool", "resource", "prompt", "register", "PUBLIC"} <= used <= {*django_mcp.__all__}
 
 
-# What it shows.
+# Lists.
 
 
 @pytest.mark.parametrize("named", ["tools", "resources", "prompts"])
@@ -114,7 +116,7 @@ def test_lists_are_on_one_page(connect, revision, named):
 
 
 @revisions
-def test_the_first_tool_needs_nothing(connect, revision):
+def test_first_tool_needs_no_arguments(connect, revision):
     client = connect(revision=revision)
     first = client.request("tools/list")["tools"][0]["name"]
     assert first == "test_simple_text"
@@ -122,7 +124,7 @@ def test_the_first_tool_needs_nothing(connect, revision):
 
 
 @revisions
-def test_a_schema_by_hand_is_shown_as_it_is(connect, revision):
+def test_custom_schema_is_listed_unchanged(connect, revision):
     tools = connect(revision=revision).request("tools/list")["tools"]
     (shown,) = [tool["inputSchema"] for tool in tools if "2020_12" in tool["name"]]
     assert shown["$schema"] == "https://json-schema.org/draft/2020-12/schema"
@@ -131,14 +133,14 @@ def test_a_schema_by_hand_is_shown_as_it_is(connect, revision):
     assert {"if", "then", "else"} <= set(shown) and shown["additionalProperties"] is False
 
 
-def test_a_schema_by_hand_is_enforced(connect):
+def test_custom_schema_is_enforced(connect):
     client, name = connect(), "json_schema_2020_12_tool"
     assert "12345" in client.text(name, contactMethod="phone", phone="12345")
     assert "phone" in client.failure(name, contactMethod="phone", email="a@example.com")
 
 
 @stateless
-def test_one_argument_is_mirrored_into_a_header(connect, revision):
+def test_one_argument_is_copied_into_a_header(connect, revision):
     tools = connect(revision=revision).request("tools/list")["tools"]
     mirrored = [
         (tool["name"], prop)
@@ -151,11 +153,11 @@ def test_one_argument_is_mirrored_into_a_header(connect, revision):
     assert (prop["type"], prop["x-mcp-header"]) == ("string", "Region")
 
 
-# What it returns.
+# Results.
 
 
 @revisions
-def test_contents(connect, revision):
+def test_content_types(connect, revision):
     client = connect(revision=revision)
     (image,) = client.call("test_image_content")["content"]
     assert (image["type"], image["mimeType"]) == ("image", "image/png")
@@ -170,21 +172,21 @@ def test_contents(connect, revision):
     assert [one["type"] for one in mixed] == ["text", "image", "resource"]
 
 
-@pytest.mark.parametrize("revision", SOUNDING)
-def test_a_sound(connect, revision):
+@pytest.mark.parametrize("revision", WITH_AUDIO)
+def test_audio_content(connect, revision):
     (audio,) = connect(revision=revision).call("test_audio_content")["content"]
     assert (audio["type"], audio["mimeType"]) == ("audio", "audio/wav")
     assert base64.b64decode(audio["data"]) == WAV
 
 
 @revisions
-def test_an_error_is_a_result(connect, revision):
+def test_tool_error_is_a_result(connect, revision):
     told = connect(revision=revision).failure("test_error_handling")
     assert told == "This tool intentionally returns an error for testing"
 
 
 @revisions
-def test_progress(connect, revision):
+def test_progress_notifications(connect, revision):
     client = connect(revision=revision)
     meta = {"progressToken": "progress-test-1"}
     client.request("tools/call", name="test_tool_with_progress", arguments={}, _meta=meta)
@@ -196,7 +198,7 @@ def test_progress(connect, revision):
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-def test_a_log(connect, revision):
+def test_log_notifications(connect, revision):
     client = connect(revision=revision)
     assert client.request("logging/setLevel", level="debug") == {}
     client.call("test_tool_with_logging")
@@ -208,13 +210,13 @@ def test_a_log(connect, revision):
 
 
 @stateless
-def test_a_log_that_nobody_asked_for(connect, revision):
+def test_log_notifications_are_not_sent_without_a_level(connect, revision):
     client = connect(revision=revision)
     client.call("test_logging_tool")
     assert client.notes == []
 
 
-# What it asks.
+# Elicitation, sampling and roots.
 
 
 @pytest.mark.parametrize(
@@ -237,36 +239,36 @@ def test_a_log_that_nobody_asked_for(connect, revision):
     ],
 )
 @eliciting
-def test_what_is_asked_is_answered(connect, revision, tool, arguments, told):
+def test_questions_are_asked_and_answered(connect, revision, tool, arguments, told):
     client = connect(revision=revision, answers=ANSWERS)
     assert told in client.text(tool, **arguments)
     assert client.asked
 
 
 @eliciting
-def test_a_prompt_asks(connect, revision):
+def test_prompt_can_elicit(connect, revision):
     client = connect(revision=revision, answers=ANSWERS)
     (message,) = client.request("prompts/get", name="test_input_required_result_prompt")["messages"]
     assert message["content"]["text"] == "Use this context: the test"
 
 
 @eliciting
-def test_a_refusal_is_told(connect, revision):
+def test_declined_elicitation_is_reported(connect, revision):
     refuse = {"elicitation/create": lambda params: {"action": "decline"}}
     told = connect(revision=revision, answers=refuse).text("test_elicitation", message="Who?")
     assert told == "User response: action=decline, content=None"
 
 
-def asked_by(connect, tool, revision, **options) -> JSON:
-    """The schema of the form that a tool asks its user to fill in."""
+def requested_schema(connect, tool, revision, **options) -> JSON:
+    """Return the schema of the form that a tool asks its user to fill in."""
     client = connect(revision=revision, answers=ANSWERS, **options)
     client.call(tool)
     return client.asked[0]["params"]["requestedSchema"]["properties"]
 
 
-@pytest.mark.parametrize("revision", CHOOSING)
-def test_defaults_are_shown(connect, revision):
-    shown = asked_by(connect, "test_elicitation_sep1034_defaults", revision)
+@pytest.mark.parametrize("revision", WITH_TITLED_CHOICES)
+def test_elicitation_schema_contains_defaults(connect, revision):
+    shown = requested_schema(connect, "test_elicitation_sep1034_defaults", revision)
     assert {name: (prop["type"], prop["default"]) for name, prop in shown.items()} == {
         "name": ("string", "John Doe"),
         "age": ("integer", 30),
@@ -277,13 +279,13 @@ def test_defaults_are_shown(connect, revision):
     assert shown["status"]["enum"] == ["active", "inactive", "pending"]
 
 
-@pytest.mark.parametrize("revision", CHOOSING)
-def test_choices_are_shown(connect, revision):
-    shown = asked_by(connect, "test_elicitation_sep1330_enums", revision)
+@pytest.mark.parametrize("revision", WITH_TITLED_CHOICES)
+def test_elicitation_schema_contains_choices(connect, revision):
+    shown = requested_schema(connect, "test_elicitation_sep1330_enums", revision)
     assert shown == CHOICES["properties"]
 
 
-# What it wants to know, where a result says it.
+# Input required results.
 
 
 def ask(client, name, method="tools/call", **params) -> JSON:
@@ -310,7 +312,7 @@ def ask(client, name, method="tools/call", **params) -> JSON:
     ],
 )
 @stateless
-def test_questions_have_names(connect, revision, tool, keys):
+def test_input_requests_have_keys(connect, revision, tool, keys):
     result = ask(connect(revision=revision), tool)
     assert result["resultType"] == "input_required"
     assert {key: one["method"] for key, one in result["inputRequests"].items()} == keys
@@ -318,7 +320,7 @@ def test_questions_have_names(connect, revision, tool, keys):
 
 
 @stateless
-def test_an_answer_may_come_first(connect, revision):
+def test_input_response_can_be_sent_first(connect, revision):
     accepted = {"action": "accept", "content": {"name": "Alice"}}
     extra = {"unknown": {"action": "accept", "content": {"foo": "bar"}}}
     client, name = connect(revision=revision), "test_input_required_result_elicitation"
@@ -328,13 +330,13 @@ def test_an_answer_may_come_first(connect, revision):
 
 @pytest.mark.parametrize("given", [{"wrong_key": {"action": "accept"}}, None])
 @stateless
-def test_a_missing_answer_is_asked_for_again(connect, revision, given):
+def test_missing_input_response_is_requested_again(connect, revision, given):
     client, name = connect(revision=revision), "test_input_required_result_elicitation"
     assert ask(client, name, inputResponses=given)["resultType"] == "input_required"
 
 
 @stateless
-def test_an_answer_of_no_such_form_is_refused(connect, revision):
+def test_malformed_input_response_is_rejected(connect, revision):
     client, name = connect(revision=revision), "test_input_required_result_elicitation"
     with pytest.raises(RpcError) as raised:
         ask(client, name, inputResponses={"user_name": 12345})
@@ -342,7 +344,7 @@ def test_an_answer_of_no_such_form_is_refused(connect, revision):
 
 
 @stateless
-def test_rounds_have_states_of_their_own(connect, revision):
+def test_each_round_has_its_own_state(connect, revision):
     client, name = connect(revision=revision), "test_input_required_result_multi_round"
     first = ask(client, name)
     accepted = {"action": "accept", "content": {"name": "Alice"}}
@@ -353,7 +355,7 @@ def test_rounds_have_states_of_their_own(connect, revision):
 
 
 @stateless
-def test_a_forged_state_is_refused(connect, revision):
+def test_forged_state_is_rejected(connect, revision):
     client, name = connect(revision=revision), "test_input_required_result_tampered_state"
     state = ask(client, name)["requestState"] + "-TAMPERED"
     accepted = {"action": "accept", "content": {"ok": True}}
@@ -363,26 +365,26 @@ def test_a_forged_state_is_refused(connect, revision):
 
 
 @stateless
-def test_only_what_the_client_can_is_asked(connect, revision):
+def test_only_supported_inputs_are_requested(connect, revision):
     client = connect(revision=revision, capabilities={"sampling": {}})
     result = ask(client, "test_input_required_result_capabilities")
     assert [one["method"] for one in result["inputRequests"].values()] == ["sampling/createMessage"]
 
 
 @stateless
-def test_a_client_that_lacks_something_is_told(connect, revision):
+def test_missing_capability_is_an_error(connect, revision):
     with pytest.raises(RpcError) as raised:
         ask(connect(revision=revision, capabilities={}), "test_missing_capability")
     assert raised.value.code == -32021
     assert raised.value.data["requiredCapabilities"] == {"sampling": {}}
 
 
-# What it announces, and offers to read.
+# Notifications, resources and prompts.
 
 
 @pytest.mark.parametrize("subject", ["tool", "prompt"])
 @stateless
-def test_a_change_is_announced_to_who_asked(connect, revision, subject):
+def test_list_change_is_sent_to_subscribers(connect, revision, subject):
     client = connect(revision=revision)
     client.start("subscriptions/listen", notifications={f"{subject}sListChanged": True})
     client.until(lambda: client.notes)  # the acknowledgement comes first
@@ -408,7 +410,7 @@ def test_resources(connect, revision):
 
 
 @revisions
-def test_a_template(connect, revision):
+def test_resource_template(connect, revision):
     client = connect(revision=revision)
     (shown,) = client.request("resources/templates/list")["resourceTemplates"]
     assert shown["uriTemplate"] == "test://template/{id}/data"
@@ -420,7 +422,7 @@ def test_a_template(connect, revision):
 
 
 @revisions
-def test_what_is_no_resource(connect, revision):
+def test_unknown_resource_is_an_error(connect, revision):
     uri = "test://nonexistent-resource-for-conformance-testing"
     with pytest.raises(RpcError) as raised:
         connect(revision=revision).request("resources/read", uri=uri)
@@ -428,7 +430,7 @@ def test_what_is_no_resource(connect, revision):
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-def test_a_resource_is_watched(connect, revision):
+def test_resource_can_be_subscribed_to(connect, revision):
     client = connect(revision=revision)
     for method in ("subscribe", "unsubscribe"):
         assert client.request(f"resources/{method}", uri="test://watched-resource") == {}
@@ -456,7 +458,7 @@ def test_prompts(connect, revision):
 
 
 @revisions
-def test_an_argument_is_completed(connect, revision):
+def test_prompt_argument_is_completed(connect, revision):
     ref = {"type": "ref/prompt", "name": "test_prompt_with_arguments"}
     argument = {"name": "arg1", "value": "test"}
     found = connect(revision=revision).request("completion/complete", ref=ref, argument=argument)
@@ -464,7 +466,7 @@ def test_an_argument_is_completed(connect, revision):
 
 
 @stateless
-def test_a_server_tells_what_it_has(connect, revision):
+def test_discover_lists_the_capabilities(connect, revision):
     found = connect(revision=revision).request("server/discover")
     shown = found["capabilities"]
     assert {"tools", "prompts", "resources", "completions"} <= set(shown)

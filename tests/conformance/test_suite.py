@@ -1,6 +1,6 @@
-"""The official conformance suite, a test for each scenario that is required of us.
+"""The official conformance suite, with a test for each required scenario.
 
-The suite runs once, against the server in a process of its own.
+The suite runs once, against the server in its own process.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .conftest import verdicts_to_tell
 
 
 @pytest.fixture(scope="session")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SetResult]:
-    """What came of each set; the run is skipped, or failed where required, if it cannot be."""
+def results_by_set(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SetResult]:
+    """Return the results of each set. Skip, or fail if required, if the suite cannot run."""
     if why := conformance_suite.why_absent():
         absent = pytest.fail if os.environ.get("TESTS_REQUIRED") else pytest.skip
         absent(why)
@@ -33,9 +33,9 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SetResult]:
     ("wanted", "scenario"),
     [(wanted, name) for wanted, names in REQUIRED.items() for name in names],
 )
-def test_scenario(verdicts, wanted, scenario):
-    assert verdicts[wanted].scenario(scenario).problems == []
+def test_scenario(results_by_set, wanted, scenario):
+    assert results_by_set[wanted].scenario(scenario).problems == []
 
 
-def test_no_scenario_for_an_authorization_server_is_left_out(verdicts):
-    assert verdicts[AUTHORIZATION].others == []
+def test_every_authorization_server_scenario_is_listed(results_by_set):
+    assert results_by_set[AUTHORIZATION].others == []

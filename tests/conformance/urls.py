@@ -1,4 +1,4 @@
-"""Beside its MCP server the site has an authorization server, and a page to sign in at."""
+"""The URLs of the site: its authorization server and a login page."""
 
 from django.contrib.auth.views import LoginView
 from django.urls import include, path

@@ -1,4 +1,4 @@
-"""The arguments of a function: the schema that is published, and the strict reading of it."""
+"""Arguments of a function: the published schema, strict reading, error messages and binding."""
 
 import enum
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from django_mcp.declarations.schemas import problem, violations
 from django_mcp.exceptions import InvalidArguments
 from tests.shop.models import Company, Customer, Invoice
 
-from .world import ids, only, right
+from .helpers import problem_ids, single_problem, valid_catalog
 
 
 class Size(enum.Enum):
@@ -59,25 +59,25 @@ class Box(TypedDict):
     width: int
 
 
-def no_model(model, chosen):
+def find_no_model(model, chosen):
     raise ImproperlyConfigured("none is registered")
 
 
-def of(function, schema=None) -> Arguments:
-    return arguments_of(function, no_model, schema=schema)
+def arguments_for(function, schema=None) -> Arguments:
+    return arguments_of(function, find_no_model, schema=schema)
 
 
-def one(annotation, default=...) -> Arguments:
-    """The arguments of a function that takes just ``a``."""
+def single_argument(annotation, default=...) -> Arguments:
+    """Return the arguments of a function with one argument ``a``."""
 
     def function(request, a): ...
 
     function.__annotations__["a"] = annotation
     function.__defaults__ = () if default is ... else (default,)
-    return of(function)
+    return arguments_for(function)
 
 
-def refusal(arguments, given, read="read") -> str:
+def refusal_message(arguments, given, read="read") -> str:
     with pytest.raises(InvalidArguments) as refused:
         getattr(arguments, read)(given)
     assert refused.value.message.startswith("Invalid arguments. ")
@@ -87,15 +87,15 @@ def refusal(arguments, given, read="read") -> str:
 # The schema.
 
 
-def test_no_arguments():
+def test_function_without_arguments_has_an_empty_schema():
     def function(request): ...
 
-    arguments = of(function)
+    arguments = arguments_for(function)
     assert arguments.schema == {"type": "object", "additionalProperties": False}
     assert arguments.read({}) == {} and not arguments.binds and arguments.headers == {}
 
 
-def test_a_schema():
+def test_schema_of_a_function_with_typed_arguments():
     def function(
         request,
         name: str,
@@ -113,7 +113,7 @@ def test_a_schema():
             amount: Not this.
         """
 
-    schema = of(function).schema
+    schema = arguments_for(function).schema
     assert schema["required"] == ["name", "size", "person"]
     assert schema["additionalProperties"] is False and "title" not in schema
     properties = schema["properties"]
@@ -146,21 +146,21 @@ def test_a_schema():
         (Invoice.Status, Invoice.Status.OPEN, "open"),
     ],
 )
-def test_defaults_are_shown(annotation, default, shown):
-    arguments = one(annotation, default)
+def test_default_is_in_the_schema_as_json(annotation, default, shown):
+    arguments = single_argument(annotation, default)
     prop = arguments.schema["properties"]["a"]
     assert prop["default"] == shown and type(prop["default"]) is type(shown)
     assert "required" not in arguments.schema
-    assert arguments.read({}) == {}  # the function has its default itself
+    assert arguments.read({}) == {}  # the function uses its own default
 
 
 @pytest.mark.parametrize("default", [None, object(), float("inf"), float("nan"), print, Size])
-def test_defaults_that_are_not_shown(default):
-    assert "default" not in one(Any, default).schema["properties"]["a"]
+def test_default_without_a_json_form_is_not_in_the_schema(default):
+    assert "default" not in single_argument(Any, default).schema["properties"]["a"]
 
 
-def test_an_optional_argument_without_a_default_is_required():
-    arguments = one(int | None)
+def test_nullable_argument_without_a_default_is_required():
+    arguments = single_argument(int | None)
     assert arguments.schema["required"] == ["a"] and arguments.read({"a": None}) == {"a": None}
 
 
@@ -168,18 +168,18 @@ def test_an_optional_argument_without_a_default_is_required():
     "name",
     ["schema", "copy", "model_dump", "json", "_private", "model_config", "argument_a", "cls"],
 )
-def test_arguments_go_by_any_name(name):
+def test_argument_may_have_any_name(name):
     namespace: dict[str, Any] = {}
     exec(f"def function(request, {name}: int): ...", namespace)
-    arguments = of(namespace["function"])
+    arguments = arguments_for(namespace["function"])
     assert list(arguments.schema["properties"]) == [name]
     assert arguments.read({name: 1}) == {name: 1} == arguments.read_text({name: "1"})
-    assert refusal(arguments, {name: "x"}).startswith(f"{name}: ")
-    assert refusal(arguments, {name: "x"}, "read_text").startswith(f"{name}: ")
-    assert refusal(arguments, {}) == f"{name}: this argument is required."
+    assert refusal_message(arguments, {name: "x"}).startswith(f"{name}: ")
+    assert refusal_message(arguments, {name: "x"}, "read_text").startswith(f"{name}: ")
+    assert refusal_message(arguments, {}) == f"{name}: this argument is required."
 
 
-def test_a_class_describes_the_arguments_of_its_method(server):
+def test_docstring_of_a_class_describes_arguments_of_its_method(server):
     @server.register
     class Do(mcp.Tool):
         """Do it.
@@ -196,7 +196,7 @@ def test_a_class_describes_the_arguments_of_its_method(server):
             """
             return "x"
 
-    properties = right(server).tools["do"]._arguments.schema["properties"]
+    properties = valid_catalog(server).tools["do"]._arguments.schema["properties"]
     assert properties["a"]["description"] == "One."
     assert properties["b"]["description"] == "Of the method."
 
@@ -204,24 +204,24 @@ def test_a_class_describes_the_arguments_of_its_method(server):
 @pytest.mark.parametrize(
     "annotation", [type("Odd", (), {}), Invoice, list[Invoice], "Nowhere", dict[str, Customer]]
 )
-def test_types_without_a_schema(annotation):
+def test_type_without_a_schema_is_refused(annotation):
     with pytest.raises(ImproperlyConfigured):
-        one(annotation)
+        single_argument(annotation)
 
 
-def test_what_pydantic_says_is_cut_to_a_sentence():
+def test_error_of_pydantic_is_shortened_to_one_line():
     with pytest.raises(ImproperlyConfigured, match="have no JSON Schema") as refused:
-        one(type("Odd", (), {}))
+        single_argument(type("Odd", (), {}))
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("annotation", [Annotated[int, Field(5)], Annotated[int, Field(default=5)]])
-def test_a_default_is_the_functions(annotation):
+def test_default_inside_a_field_annotation_is_refused(annotation):
     with pytest.raises(ImproperlyConfigured, match="a: its default is in a Field"):
-        one(annotation)
+        single_argument(annotation)
 
 
-# Reading, strictly.
+# Strict reading.
 
 
 @pytest.mark.parametrize(
@@ -250,8 +250,8 @@ def test_a_default_is_the_functions(annotation):
         (str, "\N{PILE OF POO} ß", "\N{PILE OF POO} ß"),
     ],
 )
-def test_values(annotation, given, value):
-    found = one(annotation).read({"a": given})
+def test_valid_value_is_converted_to_its_type(annotation, given, value):
+    found = single_argument(annotation).read({"a": given})
     assert found == {"a": value} and type(found["a"]) is type(value)
 
 
@@ -275,8 +275,8 @@ def test_values(annotation, given, value):
         (list[float], [float("-inf")]),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_not_bent_until_it_does(annotation, given):
-    assert refusal(one(annotation), {"a": given})
+def test_value_of_another_type_is_refused_and_not_coerced(annotation, given):
+    assert refusal_message(single_argument(annotation), {"a": given})
 
 
 @given(st.recursive(
@@ -285,9 +285,9 @@ def test_what_does_not_fit_is_not_bent_until_it_does(annotation, given):
     max_leaves=6,
 ))  # fmt: skip
 @settings(max_examples=150, deadline=None)
-def test_what_is_read_fits_the_published_schema(given):
-    """And what is refused is refused in words, whatever it is."""
-    arguments = one(int | list[Size] | dict[str, bool] | Literal["a"] | None)
+def test_accepted_values_fit_the_published_schema(given):
+    """Values that are refused raise an error with a message."""
+    arguments = single_argument(int | list[Size] | dict[str, bool] | Literal["a"] | None)
     try:
         arguments.read({"a": given})
     except InvalidArguments as error:
@@ -296,17 +296,17 @@ def test_what_is_read_fits_the_published_schema(given):
         assert violations(arguments.schema, {"a": given}) == []
 
 
-def test_what_is_mirrored_into_a_header():
+def test_argument_that_is_mirrored_into_a_header():
     def function(request, size: Annotated[int, mcp.Header("Size")], name: str = ""): ...
 
-    arguments = of(function)
+    arguments = arguments_for(function)
     assert arguments.headers == {("size",): "Size"}
     assert arguments.schema["properties"]["size"]["x-mcp-header"] == "Size"
     assert arguments.read({"size": 2**53 - 1}) == {"size": 2**53 - 1}
-    assert refusal(arguments, {"size": 2**53}).startswith("size: must be an integer from ")
+    assert refusal_message(arguments, {"size": 2**53}).startswith("size: must be an integer from ")
 
 
-# What Django expects of values.
+# Time zones, bytes and nested models.
 
 
 class Meeting(BaseModel):
@@ -315,7 +315,7 @@ class Meeting(BaseModel):
 
 
 class Agenda(BaseModel):
-    """Two levels of models, where pydantic hands on no configuration."""
+    """Two levels of models. Pydantic does not pass the configuration on to nested models."""
 
     meetings: list[Meeting]
     chair: Person | None = None
@@ -350,7 +350,7 @@ class Lenient:
 
 
 class Holder(BaseModel):
-    """A model hands on its configuration to standard dataclasses and typed dicts in it."""
+    """A model that passes its configuration on to its standard dataclasses and typed dicts."""
 
     point: Point | None = None
     box: Box | None = None
@@ -386,51 +386,53 @@ PARIS_WINTER = timezone(timedelta(hours=1))
 @pytest.mark.parametrize("read", ["read", "read_text"])
 def test_datetime_without_offset_is_in_the_current_time_zone(annotation, read):
     with override("Europe/Paris"):
-        found = getattr(one(annotation), read)({"a": "2026-01-02T03:00:00"})["a"]
+        found = getattr(single_argument(annotation), read)({"a": "2026-01-02T03:00:00"})["a"]
     assert found == datetime(2026, 1, 2, 3, tzinfo=PARIS_WINTER) and found.utcoffset()
 
 
 def test_datetime_with_offset_is_kept():
     with override("Europe/Paris"):
-        found = one(datetime).read({"a": "2026-01-02T03:00:00-05:00"})["a"]
+        found = single_argument(datetime).read({"a": "2026-01-02T03:00:00-05:00"})["a"]
     assert found.utcoffset() == timedelta(hours=-5)
 
 
 def test_datetimes_of_nested_types_are_aware():
     given = {"meetings": [{"at": "2026-01-02T03:00:00"}]}
     with override("Europe/Paris"):
-        found = one(Agenda).read({"a": given})["a"]
-        listed = one(dict[str, list[datetime]]).read({"a": {"b": ["2026-01-02T03:00:00"]}})["a"]
+        found = single_argument(Agenda).read({"a": given})["a"]
+        listed = single_argument(dict[str, list[datetime]]).read(
+            {"a": {"b": ["2026-01-02T03:00:00"]}}
+        )["a"]
     assert type(found) is Agenda and type(found.meetings[0]) is Meeting
     assert found.meetings[0].at == datetime(2026, 1, 2, 3, tzinfo=PARIS_WINTER) == listed["b"][0]
 
 
-def test_naive_datetime_stays_naive_where_its_annotation_says_so():
-    assert one(NaiveDatetime).read({"a": "2026-01-02T03:00:00"})["a"].tzinfo is None
-    assert refusal(one(AwareDatetime), {"a": "2026-01-02T03:00:00"})
+def test_naive_datetime_annotation_keeps_the_datetime_naive():
+    assert single_argument(NaiveDatetime).read({"a": "2026-01-02T03:00:00"})["a"].tzinfo is None
+    assert refusal_message(single_argument(AwareDatetime), {"a": "2026-01-02T03:00:00"})
 
 
-def test_datetimes_are_naive_where_the_project_uses_no_time_zones(settings):
+def test_datetimes_are_naive_without_use_tz(settings):
     settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Paris"
-    arguments = one(datetime)
+    arguments = single_argument(datetime)
     assert arguments.read({"a": "2026-01-02T02:00:00Z"})["a"] == datetime(2026, 1, 2, 3)
     assert arguments.read({"a": "2026-01-02T03:00:00"})["a"] == datetime(2026, 1, 2, 3)
-    assert "a: " in refusal(arguments, {"a": "9999-12-31T23:59:59-10:00"})
+    assert "a: " in refusal_message(arguments, {"a": "9999-12-31T23:59:59-10:00"})
 
 
 @pytest.mark.parametrize("read", ["read", "read_text"])
 def test_bytes_are_base64(read):
-    arguments = one(Annotated[bytes, Field(max_length=3)])
+    arguments = single_argument(Annotated[bytes, Field(max_length=3)])
     prop = arguments.schema["properties"]["a"]
     assert prop == {"type": "string", "contentEncoding": "base64"}
     assert getattr(arguments, read)({"a": "+/8A"}) == {"a": b"\xfb\xff\0"}
-    assert "This is not base64" in refusal(arguments, {"a": "not base64"}, read)
-    assert "at most 3 bytes" in refusal(arguments, {"a": "AAAAAAAA"}, read)
+    assert "This is not base64" in refusal_message(arguments, {"a": "not base64"}, read)
+    assert "at most 3 bytes" in refusal_message(arguments, {"a": "AAAAAAAA"}, read)
 
 
 def test_bytes_of_nested_models_are_base64():
     given = {"meetings": [{"at": "2026-01-02T03:00:00Z", "minutes": "+/8A"}]}
-    assert one(Agenda).read({"a": given})["a"].meetings[0].minutes == b"\xfb\xff\0"
+    assert single_argument(Agenda).read({"a": given})["a"].meetings[0].minutes == b"\xfb\xff\0"
 
 
 def encoded(text, encoding):
@@ -465,8 +467,8 @@ def encoded(text, encoding):
         (str | bytes, "QUJD", "QUJD", {"type": "string"}),
     ],
 )
-def test_bytes_are_decoded_once(annotation, given, value, shown):
-    arguments = one(annotation)
+def test_base64_types_of_pydantic_are_decoded_only_once(annotation, given, value, shown):
+    arguments = single_argument(annotation)
     assert arguments.read({"a": given}) == {"a": value}
     assert arguments.schema["properties"]["a"] == shown
 
@@ -480,15 +482,15 @@ def test_bytes_are_decoded_once(annotation, given, value, shown):
         (OwnHex, "4142", "data", b"AB", encoded("contentEncoding", "base16")),
     ],
 )
-def test_a_model_may_say_how_its_bytes_are_written(model, given, name, value, shown):
-    arguments = one(model)
+def test_model_configuration_sets_the_encoding_of_its_bytes(model, given, name, value, shown):
+    arguments = single_argument(model)
     assert getattr(arguments.read({"a": {name: given}})["a"], name) == value
     assert arguments.schema["$defs"][model.__name__]["properties"][name] == shown
 
 
-def test_what_a_model_says_of_bytes_is_not_about_models_in_it():
+def test_bytes_configuration_does_not_apply_to_nested_models():
     given = {"data": "-_8A", "plain": {"metadata": "+/8A"}}
-    assert one(OwnBase64).read({"a": given})["a"].plain.metadata == b"\xfb\xff\0"
+    assert single_argument(OwnBase64).read({"a": given})["a"].plain.metadata == b"\xfb\xff\0"
 
 
 @pytest.mark.parametrize(
@@ -515,86 +517,96 @@ def test_what_a_model_says_of_bytes_is_not_about_models_in_it():
     ],
 )
 def test_unknown_key_of_a_nested_type_is_refused(annotation, given, place):
-    """In the published schema, and when it is read."""
-    arguments = one(annotation)
-    assert f"{place}: " in refusal(arguments, {"a": given})
+    """The published schema and the reader both refuse it."""
+    arguments = single_argument(annotation)
+    assert f"{place}: " in refusal_message(arguments, {"a": given})
     assert violations(arguments.schema, {"a": given})
 
 
-def test_a_pydantic_dataclass_may_ignore_unknown_keys():
-    arguments = one(Lenient)
+def test_pydantic_dataclass_can_ignore_unknown_keys():
+    arguments = single_argument(Lenient)
     assert arguments.read({"a": {"name": "A", "b": 1}})["a"] == Lenient("A")
     assert violations(arguments.schema, {"a": {"name": "A", "b": 1}}) == []
 
 
-def test_a_nested_model_may_allow_unknown_keys():
-    arguments = one(Open)
+def test_nested_model_can_allow_unknown_keys():
+    arguments = single_argument(Open)
     assert arguments.read({"a": {"name": "A", "b": 1}})["a"].b == 1
     assert violations(arguments.schema, {"a": {"name": "A", "b": 1}}) == []
 
 
-def test_a_nested_model_is_read_elsewhere_as_it_was():
-    """What arguments expect of a model changes nothing for the project's own use of it."""
-    one(Agenda).read({"a": {"meetings": []}})
+def test_validation_of_the_model_outside_of_arguments_is_unchanged():
+    single_argument(Agenda).read({"a": {"meetings": []}})
     assert Person.model_validate({"name": "A", "agee": 1}).name == "A"
     assert Meeting.model_validate_json('{"at": "2026-01-02T03:00:00"}').at.tzinfo is None
 
 
-# Words.
+# Error messages.
 
 
-def both(request, first: int, second: Size = Size.SMALL): ...
+def two_arguments(request, first: int, second: Size = Size.SMALL): ...
 
 
-def test_an_unknown_argument_is_refused_with_those_there_are():
-    said = refusal(of(both), {"first": 1, "third": 3})
-    assert said == "third: unknown argument. The arguments are: first, second."
-    assert refusal(of(lambda request: None), {"a": 1}).endswith("arguments are: none.")
+def test_unknown_argument_is_refused_with_the_known_names():
+    message = refusal_message(arguments_for(two_arguments), {"first": 1, "third": 3})
+    assert message == "third: unknown argument. The arguments are: first, second."
+    assert refusal_message(arguments_for(lambda request: None), {"a": 1}).endswith(
+        "arguments are: none."
+    )
 
 
-def test_a_missing_argument_is_said_to_be():
-    assert refusal(of(both), {}) == "first: this argument is required."
+def test_missing_argument_is_named():
+    assert refusal_message(arguments_for(two_arguments), {}) == "first: this argument is required."
 
 
-def test_a_wrong_one_is_shown():
-    said = refusal(of(both), {"first": "five", "second": "m"})
-    assert "first: Input should be a valid integer (got 'five')." in said
-    assert "second: Input should be 's' or 'l' (got 'm')." in said
+def test_message_contains_the_invalid_value():
+    message = refusal_message(arguments_for(two_arguments), {"first": "five", "second": "m"})
+    assert "first: Input should be a valid integer (got 'five')." in message
+    assert "second: Input should be 's' or 'l' (got 'm')." in message
 
 
-def test_the_place_is_the_whole_way():
-    said = refusal(one(list[Person]), {"a": [{"name": "A"}, {"age": 1}]})
-    assert said == "a.1.name: this argument is required."
+def test_message_contains_the_full_path_of_the_error():
+    message = refusal_message(single_argument(list[Person]), {"a": [{"name": "A"}, {"age": 1}]})
+    assert message == "a.1.name: this argument is required."
 
 
-def test_what_a_nested_model_forbids_is_no_argument_of_the_function():
+def test_extra_key_of_a_strict_nested_model_has_pydantics_message():
     class Strict(BaseModel, extra="forbid"):
         name: str
 
-    said = refusal(one(Strict), {"a": {"name": "A", "b": 1}})
-    assert said.startswith("a.b: Extra inputs are not permitted")
+    message = refusal_message(single_argument(Strict), {"a": {"name": "A", "b": 1}})
+    assert message.startswith("a.b: Extra inputs are not permitted")
 
 
-def test_what_is_said_is_bounded():
-    long = refusal(of(both), {"first": 1, "k" * 10_000: "v" * 10_000})
+def test_length_of_messages_is_limited():
+    long = refusal_message(arguments_for(two_arguments), {"first": 1, "k" * 10_000: "v" * 10_000})
     assert len(long) < 300
-    many = refusal(of(both), {"first": 1} | {f"x{number}": 1 for number in range(1000)})
+    many = refusal_message(
+        arguments_for(two_arguments), {"first": 1} | {f"x{number}": 1 for number in range(1000)}
+    )
     assert len(many) < 1000
-    assert len(refusal(of(both), {"first": "v" * 10_000})) < 300
-    assert len(refusal(one(dict[str, dict[str, int]]), {"a": {"k" * 9999: {"l" * 999: "x"}}})) < 500
+    assert len(refusal_message(arguments_for(two_arguments), {"first": "v" * 10_000})) < 300
+    assert (
+        len(
+            refusal_message(
+                single_argument(dict[str, dict[str, int]]), {"a": {"k" * 9999: {"l" * 999: "x"}}}
+            )
+        )
+        < 500
+    )
 
 
-def test_much_that_is_wrong_is_not_counted_out():
-    said = refusal(one(list[int]), {"a": ["x"] * 100_000})
-    assert said == "There are too many errors. The arguments are: a."
+def test_message_for_too_many_errors_does_not_list_them():
+    message = refusal_message(single_argument(list[int]), {"a": ["x"] * 100_000})
+    assert message == "There are too many errors. The arguments are: a."
 
 
 def test_objects_and_lists_are_not_echoed():
-    assert "secret" not in refusal(one(int), {"a": ["secret"]})
-    assert "secret" not in refusal(one(int), {"a": {"b": "secret"}})
+    assert "secret" not in refusal_message(single_argument(int), {"a": ["secret"]})
+    assert "secret" not in refusal_message(single_argument(int), {"a": {"b": "secret"}})
 
 
-# From text, as prompts and URIs give it.
+# Reading of text, as in prompts and URIs.
 
 
 @pytest.mark.parametrize(
@@ -613,8 +625,8 @@ def test_objects_and_lists_are_not_echoed():
         (int | None, "5", 5),
     ],
 )
-def test_text(annotation, text, value):
-    assert one(annotation).read_text({"a": text}) == {"a": value}
+def test_text_is_converted_to_the_type(annotation, text, value):
+    assert single_argument(annotation).read_text({"a": text}) == {"a": value}
 
 
 @pytest.mark.parametrize(
@@ -628,44 +640,47 @@ def test_text(annotation, text, value):
         (float, "inf"),
     ],
 )
-def test_text_that_does_not_fit(annotation, text):
-    assert repr(text) in refusal(one(annotation), {"a": text}, "read_text")
+def test_text_that_does_not_fit_the_type_is_refused(annotation, text):
+    assert repr(text) in refusal_message(single_argument(annotation), {"a": text}, "read_text")
 
 
-def test_unknown_and_missing_text():
-    assert refusal(of(both), {"first": "1", "x": "1"}, "read_text").startswith(
-        "x: unknown argument"
+def test_unknown_and_missing_text_arguments_are_refused():
+    assert refusal_message(
+        arguments_for(two_arguments), {"first": "1", "x": "1"}, "read_text"
+    ).startswith("x: unknown argument")
+    assert (
+        refusal_message(arguments_for(two_arguments), {}, "read_text")
+        == "first: this argument is required."
     )
-    assert refusal(of(both), {}, "read_text") == "first: this argument is required."
 
 
 @pytest.mark.parametrize("annotation", [list[int], list[int] | None, Person, Point, dict[str, int]])
-def test_what_no_text_can_be(server, annotation):
+def test_type_that_text_cannot_represent_is_an_error_in_prompts_and_uris(server, annotation):
     def function(request, a) -> str:
         return "x"
 
     function.__annotations__["a"] = annotation
     server.prompt(function)
     server.resource("x://{a}")(function)
-    assert ids(server) == ["E018", "E018"]
+    assert problem_ids(server) == ["E018", "E018"]
 
 
-def test_what_completes_no_text(server):
+def test_completer_that_is_a_string_is_an_error(server):
     @server.prompt
     def ask(request, name: Annotated[str, mcp.Complete("abc")]) -> str:
         return "x"
 
-    assert only(server).id == "django_mcp.E017"
+    assert single_problem(server).id == "django_mcp.E017"
 
 
 @pytest.mark.parametrize("annotation", [int, Size, str | None, int | str, int | list[int], Any])
-def test_what_text_can_be(server, annotation):
+def test_type_that_text_can_represent_is_valid_in_a_prompt(server, annotation):
     def function(request, a) -> str:
         return "x"
 
     function.__annotations__["a"] = annotation
     server.prompt(function)
-    right(server)
+    valid_catalog(server)
 
 
 # Hand-written schemas.
@@ -687,31 +702,31 @@ def pay(request, how, iban=None) -> str:
     return f"{how} {iban}"
 
 
-def test_a_handwritten_schema_is_published_verbatim_and_enforced(server):
+def test_handwritten_schema_is_published_verbatim_and_enforced(server):
     server.tool(input_schema=WRITTEN)(pay)
-    tool = right(server).tools["pay"]
+    tool = valid_catalog(server).tools["pay"]
     assert tool._definition()["inputSchema"] == WRITTEN
     assert tool._arguments.read({"how": "card"}) == {"how": "card"}
-    assert refusal(tool._arguments, {"how": "bank"}) == "'iban' is a required property."
-    assert refusal(tool._arguments, {"how": "cash"}).startswith("how: 'cash' is not one of")
+    assert refusal_message(tool._arguments, {"how": "bank"}) == "'iban' is a required property."
+    assert refusal_message(tool._arguments, {"how": "cash"}).startswith("how: 'cash' is not one of")
 
 
-def test_unknown_arguments_are_refused_though_the_schema_lets_them_through(server):
+def test_unknown_argument_is_refused_even_if_the_handwritten_schema_allows_it(server):
     server.tool(input_schema=WRITTEN)(pay)
-    arguments = right(server).tools["pay"]._arguments
-    said = refusal(arguments, {"how": "card", "who": 1})
-    assert said == "who: unknown argument. The arguments are: how, iban."
-    assert len(refusal(arguments, {"how": "card", "k" * 9999: 1})) < 300
+    arguments = valid_catalog(server).tools["pay"]._arguments
+    message = refusal_message(arguments, {"how": "card", "who": 1})
+    assert message == "who: unknown argument. The arguments are: how, iban."
+    assert len(refusal_message(arguments, {"how": "card", "k" * 9999: 1})) < 300
 
 
-def test_a_function_may_take_whatever_the_schema_lets_through(server):
+def test_function_with_kwargs_accepts_all_that_the_schema_allows(server):
     @server.tool(input_schema={"type": "object", "patternProperties": {"^x-": {"type": "integer"}}})
     def anything(request, **given) -> str:
         return str(given)
 
-    arguments = right(server).tools["anything"]._arguments
+    arguments = valid_catalog(server).tools["anything"]._arguments
     assert arguments.read({"x-a": 1, "b": "c"}) == {"x-a": 1, "b": "c"}
-    assert refusal(arguments, {"x-a": "1"}) == "x-a: '1' is not of type 'integer'."
+    assert refusal_message(arguments, {"x-a": "1"}) == "x-a: '1' is not of type 'integer'."
 
 
 @pytest.mark.parametrize(
@@ -724,16 +739,16 @@ def test_a_function_may_take_whatever_the_schema_lets_through(server):
         ),
     ],
 )
-def test_the_schema_and_the_function_meet(server, schema, words):
+def test_handwritten_schema_that_contradicts_the_signature_is_an_error(server, schema, words):
     server.tool(input_schema=schema)(pay)
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E026" and message.msg.startswith(words)
 
 
-def test_what_the_function_needs_may_be_demanded_anywhere(server):
+def test_required_argument_may_be_required_in_a_subschema(server):
     schema = {"type": "object", "allOf": [{"required": ["how"]}], "properties": {"required": {}}}
     server.tool(input_schema=schema, name="a")(lambda request, how, required=None: "x")
-    right(server)
+    valid_catalog(server)
 
 
 @pytest.mark.parametrize(
@@ -747,16 +762,16 @@ def test_what_the_function_needs_may_be_demanded_anywhere(server):
         ({}, "E022"),
     ],
 )
-def test_handwritten_schemas_with_mistakes(server, schema, number):
+def test_invalid_handwritten_schema_is_an_error(server, schema, number):
     server.tool(input_schema=schema, name="a")(lambda request: "x")
-    assert ids(server) == [number]
+    assert problem_ids(server) == [number]
 
 
 # Binding.
 
 
-def test_only_what_was_given_is_bound(server, alice, invoice):
-    from .world import asked
+def test_only_given_arguments_are_bound(server, alice, invoice):
+    from .helpers import make_request
 
     class Rows(mcp.ModelResource):
         permission = mcp.AUTHENTICATED
@@ -772,9 +787,9 @@ def test_only_what_was_given_is_bound(server, alice, invoice):
     def ask(request, customer: Customer, company: Company | None = None, name: str = "") -> str:
         return "x"
 
-    arguments = right(server).tools["ask"]._arguments
+    arguments = valid_catalog(server).tools["ask"]._arguments
     assert arguments.binds
-    request = asked(alice, server)
+    request = make_request(alice, server)
     values = arguments.read({"customer": invoice.customer_id, "name": "A"})
     bound = arguments.bind(values, request, write=True)
     assert bound == {"customer": invoice.customer, "name": "A"}
@@ -782,7 +797,7 @@ def test_only_what_was_given_is_bound(server, alice, invoice):
     assert arguments.bind(values, request, write=True)["company"] is None
 
 
-def test_a_bound_argument_is_described_by_its_docstring_and_by_its_key(server, alice):
+def test_description_of_a_bound_argument_mentions_key_and_uri(server, alice):
     @mcp.register(Invoice, server=server)
     class InvoiceResource(mcp.ModelResource):
         fields = ["number"]

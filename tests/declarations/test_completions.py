@@ -1,4 +1,4 @@
-"""Completion: only what the caller may see, the likeliest first, a hundred at most."""
+"""Completion of arguments: choices, functions and rows that the caller may see."""
 
 import enum
 from typing import Annotated, Literal
@@ -10,7 +10,7 @@ import django_mcp as mcp
 from django_mcp.declarations.completions import choices_of, completer_problem, completion, ranked
 from tests.shop.models import Company, Customer, Invoice, Tag
 
-from .world import asked, ids, only, right
+from .helpers import make_request, problem_ids, single_problem, valid_catalog
 
 
 class Size(enum.Enum):
@@ -23,9 +23,9 @@ class Level(enum.IntEnum):
     HIGH = 2
 
 
-def completed(server, name, text="", context=None, request=None):
+def complete(server, name, text="", context=None, request=None):
     completer = server._catalog.prompts["ask"]._completers[name]
-    return list(completer(request or asked(server=server), text, context or {}))
+    return list(completer(request or make_request(server=server), text, context or {}))
 
 
 # Choices.
@@ -48,21 +48,21 @@ def completed(server, name, text="", context=None, request=None):
         (str | None, []),
     ],
 )
-def test_choices(annotation, choices):
+def test_choices_of_an_annotation(annotation, choices):
     assert choices_of(annotation) == choices
 
 
-def test_they_complete_themselves_without_being_asked_to(server):
+def test_arguments_with_choices_are_completed_by_default(server):
     @server.prompt
     def ask(request, size: Size, sure: bool = False, name: str = "") -> str:
         return "x"
 
-    right(server)
-    assert completed(server, "size") == ["s", "l"] and completed(server, "sure", "T") == ["true"]
+    valid_catalog(server)
+    assert complete(server, "size") == ["s", "l"] and complete(server, "sure", "T") == ["true"]
     assert "name" not in server._catalog.prompts["ask"]._completers
 
 
-def test_what_begins_so_comes_before_what_contains_it():
+def test_values_with_the_prefix_come_before_values_that_contain_the_text():
     assert ranked(["New York", "York", "yorkshire", "Paris"], "YORK") == [
         "York", "yorkshire", "New York",
     ]  # fmt: skip
@@ -70,24 +70,24 @@ def test_what_begins_so_comes_before_what_contains_it():
     assert ranked(["STRASSE"], "straße") == ["STRASSE"]
 
 
-# Functions.
+# Lists and functions.
 
 
-def test_a_list_of_values(server):
+def test_completion_from_a_list(server):
     @server.prompt
     def ask(request, name: Annotated[str, mcp.Complete(["one", "two", 3])] | None = None) -> str:
         return "x"
 
-    right(server)
-    assert completed(server, "name") == ["one", "two", "3"]
-    assert completed(server, "name", "o") == ["one", "two"]
+    valid_catalog(server)
+    assert complete(server, "name") == ["one", "two", "3"]
+    assert complete(server, "name", "o") == ["one", "two"]
 
 
 def with_context(request, text, context):
     return [f"{text}-{context.get('country')}"]
 
 
-def with_three(request, text, before):
+def with_another_name(request, text, before):
     return [f"{text}-{before.get('country')}"]
 
 
@@ -99,39 +99,39 @@ def without_context(request, text, limit=10):
     ("function", "values"),
     [
         (with_context, ["x-fr"]),
-        (with_three, ["x-fr"]),
+        (with_another_name, ["x-fr"]),
         (without_context, ["x", "x", "10"]),
         (lambda request, text: (text,), ["x"]),
         (lambda request, text, context=None: context.values(), ["fr"]),
         (lambda request, text: {"a": 1}, ["a"]),
     ],
 )
-def test_functions_take_the_earlier_arguments_or_not(server, function, values):
+def test_completion_function_may_accept_the_earlier_arguments(server, function, values):
     @server.prompt
     def ask(request, name: Annotated[str, mcp.Complete(function)]) -> str:
         return "x"
 
-    right(server)
-    assert completed(server, "name", "x", {"country": "fr"}) == values
+    valid_catalog(server)
+    assert complete(server, "name", "x", {"country": "fr"}) == values
 
 
-def test_a_function_is_given_the_request(server, alice):
+def test_completion_function_gets_the_request(server, alice):
     @server.prompt
     def ask(request, name: Annotated[str, mcp.Complete(lambda r, text: [r.user.username])]) -> str:
         return "x"
 
-    right(server)
-    assert completed(server, "name", request=asked(alice, server)) == ["alice"]
+    valid_catalog(server)
+    assert complete(server, "name", request=make_request(alice, server)) == ["alice"]
 
 
-async def later(request, text):
+async def asynchronous(request, text):
     return []
 
 
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (later, "async"),
+        (asynchronous, "async"),
         ("abc", "neither a function nor a list"),
         (7, "neither a function nor a list"),
         (iter(["a"]), "neither a function nor a list"),
@@ -142,27 +142,27 @@ async def later(request, text):
         (lambda *, request, text: [], "does not accept"),
     ],
 )
-def test_what_completes_nothing(server, function, words):
+def test_invalid_completer_is_an_error(server, function, words):
     assert words in completer_problem(mcp.Complete(function))
 
     @server.prompt
     def ask(request, name: Annotated[str, mcp.Complete(function)]) -> str:
         return "x"
 
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E017" and message.msg.startswith("name: ")
 
 
-def test_it_is_checked_of_resources_too(server):
+def test_invalid_completer_of_a_resource_is_an_error(server):
     @server.resource("x://{name}")
-    def read(request, name: Annotated[str, mcp.Complete(later)]) -> str:
+    def read(request, name: Annotated[str, mcp.Complete(asynchronous)]) -> str:
         return "x"
 
-    assert ids(server) == ["E017"]
+    assert problem_ids(server) == ["E017"]
 
 
-def test_completers_may_stand_in_optional_annotations():
-    """An annotation must have a hash, also around a list."""
+def test_completer_is_allowed_in_an_optional_annotation():
+    """An annotation must be hashable, even if the completer contains a list."""
     assert Annotated[str, mcp.Complete(["a"])] | None
 
 
@@ -184,23 +184,23 @@ def customers(server):
         return "x"
 
     server.register(Customer, Customers)
-    right(server)
+    valid_catalog(server)
     return server
 
 
-def test_a_bound_model_completes_by_what_the_caller_may_see(customers, alice, bob, invoice):
+def test_bound_model_is_completed_with_rows_that_the_caller_may_see(customers, alice, bob, invoice):
     key = str(invoice.customer_id)
     for name in ("customer", "customer_too"):
-        assert completed(customers, name, "carl", request=asked(alice, customers)) == [key]
-        assert completed(customers, name, key, request=asked(alice, customers)) == [key]
-        assert completed(customers, name, "carl", request=asked(bob, customers)) == []
-        assert completed(customers, name, "carl", request=asked(None, customers)) == []
+        assert complete(customers, name, "carl", request=make_request(alice, customers)) == [key]
+        assert complete(customers, name, key, request=make_request(alice, customers)) == [key]
+        assert complete(customers, name, "carl", request=make_request(bob, customers)) == []
+        assert complete(customers, name, "carl", request=make_request(None, customers)) == []
 
 
 # Results.
 
 
-def test_at_most_a_hundred():
+def test_completion_has_at_most_100_values():
     assert completion(range(3)) == {"values": ["0", "1", "2"], "hasMore": False, "total": 3}
     full = completion(range(100))
     assert len(full["values"]) == full["total"] == 100 and full["hasMore"] is False
@@ -208,7 +208,7 @@ def test_at_most_a_hundred():
     assert len(more["values"]) == 100 and more["hasMore"] is True and "total" not in more
 
 
-def test_what_never_ends_is_cut():
+def test_endless_iterator_is_cut():
     def forever():
         while True:
             yield "x"
@@ -216,7 +216,7 @@ def test_what_never_ends_is_cut():
     assert completion(forever())["hasMore"] is True
 
 
-def test_a_queryset_is_not_loaded_whole(db, django_assert_num_queries):
+def test_completion_from_a_queryset_loads_a_limited_number_of_rows(db, django_assert_num_queries):
     Company.objects.bulk_create(Company(name=f"{number:03}") for number in range(150))
     found = Company.objects.order_by("name").values_list("name", flat=True)
     assert isinstance(found, models.QuerySet)
@@ -226,14 +226,14 @@ def test_a_queryset_is_not_loaded_whole(db, django_assert_num_queries):
     assert "LIMIT 101" in queries[0]["sql"]
 
 
-def test_a_sliced_queryset_will_do(db):
+def test_completion_from_a_sliced_queryset(db):
     Company.objects.bulk_create(Company(name=f"{number:03}") for number in range(5))
     found = Company.objects.order_by("name").values_list("name", flat=True)[1:3]
     assert completion(found)["values"] == ["001", "002"]
 
 
 @pytest.mark.parametrize("value", [Tag(label="hidden"), (Tag(label="hidden"),), {"a": 1}])
-def test_row_is_no_completion(value):
-    """Its text may say anything: no ``fields`` bound it."""
+def test_completion_with_model_instances_raises(value):
+    """``str(row)`` is not restricted by ``fields``, so it could expose any column."""
     with pytest.raises(TypeError, match="values_list"):
         completion([value])

@@ -1,4 +1,4 @@
-"""`tool`, `prompt`, `resource`, `register`: on the default server, or on another."""
+"""The functions ``tool``, ``prompt``, ``resource`` and ``register``, and the option ``server``."""
 
 import pytest
 
@@ -7,12 +7,12 @@ from django_mcp.declarations import decorators
 from django_mcp.declarations.server import Server
 from tests.shop.models import Customer
 
-from .world import only, right
+from .helpers import single_problem, valid_catalog
 
 
 @pytest.fixture
 def default(server, monkeypatch):
-    """A server in the default one's place."""
+    """Use a new server as the default server."""
     monkeypatch.setattr(decorators, "default_server", server)
     return server
 
@@ -31,7 +31,7 @@ class Do(mcp.Tool):
         return "done"
 
 
-def test_they_record_and_give_back_what_they_were_given(default):
+def test_decorators_register_on_the_default_server_and_return_their_argument(default):
     assert mcp.tool(nothing) is nothing
     assert mcp.tool(name="again", read_only=True)(nothing) is nothing
     assert mcp.prompt(nothing) is nothing
@@ -39,7 +39,7 @@ def test_they_record_and_give_back_what_they_were_given(default):
     assert mcp.resource("x://y", mime_type="text/plain")(nothing) is nothing
     assert mcp.register(Do) is Do
     assert mcp.register(Customer)(Rows) is Rows
-    catalog = right(default)
+    catalog = valid_catalog(default)
     assert list(catalog.tools) == ["nothing", "again", "do"]
     assert catalog.tools["again"].read_only is True
     assert list(catalog.prompts) == ["nothing", "again"]
@@ -47,11 +47,11 @@ def test_they_record_and_give_back_what_they_were_given(default):
     assert list(catalog.models) == [Customer]
 
 
-def test_the_default_server_is_the_one_there_is():
+def test_default_server_of_decorators_is_mcp_server():
     assert decorators.default_server is mcp.server
 
 
-def test_another_server(default):
+def test_decorators_register_on_the_given_server(default):
     other = Server("another for decorators")
     mcp.tool(server=other)(nothing)
     mcp.prompt(server=other)(nothing)
@@ -59,33 +59,33 @@ def test_another_server(default):
     mcp.register(Customer, Rows, server=other)
     mcp.register(server=other)(Do)
     assert default._is_empty
-    catalog = right(other)
+    catalog = valid_catalog(other)
     assert list(catalog.tools) == ["nothing", "do"] and list(catalog.models) == [Customer]
     assert list(catalog.prompts) == ["nothing"] and list(catalog.resources) == ["x://y"]
 
 
-def test_a_server_that_is_empty_is_a_server_all_the_same(default):
-    """What has a length of nothing would count as nothing."""
+def test_empty_server_can_be_given_as_an_option(default):
+    """An empty server must not count as no server."""
     other = Server("an empty one for decorators")
     mcp.tool(server=other)(nothing)
     assert not other._is_empty
 
 
 @pytest.mark.parametrize("decorate", [mcp.tool, mcp.prompt])
-def test_options_that_are_none(default, decorate):
+def test_unknown_option_is_an_error(default, decorate):
     decorate(nonsense=1)(nothing)
-    message = only(default)
+    message = single_problem(default)
     assert message.id == "django_mcp.E003" and "'nonsense'" in message.msg
 
 
-def test_a_resource_has_a_uri_first(default):
+def test_resource_requires_a_uri_as_first_argument(default):
     with pytest.raises(TypeError):
         mcp.resource(nothing, "x://y")
     with pytest.raises(TypeError):
         mcp.resource(uri="x://y")
 
 
-def test_a_resource_without_brackets(default):
-    """`@mcp.resource` above a function takes the function for its URI."""
+def test_resource_decorator_without_a_call_is_an_error(default):
+    """``@mcp.resource`` directly above a function receives the function as its URI."""
     mcp.resource(nothing)
-    assert only(default).id == "django_mcp.E002"
+    assert single_problem(default).id == "django_mcp.E002"

@@ -1,4 +1,4 @@
-"""How long the tools of a project are: a model reads all of them before it does anything."""
+"""Size of ``tools/list`` for many model resources, because it is part of every model's context."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 import django_mcp as mcp
 from tests.shop.models import Company, Customer, Invoice, Note, Place, Sample, Warehouse
 
-from .world import right
+from .helpers import valid_catalog
 
 FIELDS = {
     Company: ["name", "members"],
@@ -52,23 +52,23 @@ def declare(server, model, name, operations):
 
 
 def size(server):
-    """The bytes of ``tools/list``."""
-    tools = [tool._definition() for tool in right(server).tools.values()]
+    """Return the bytes of ``tools/list``."""
+    tools = [tool._definition() for tool in valid_catalog(server).tools.values()]
     return len(json.dumps(tools, separators=(",", ":")).encode())
 
 
 @pytest.mark.parametrize(
-    ("operations", "before", "most"),
+    ("operations", "earlier_size", "limit"),
     [
         ([], 69_813, 31_500),
         (["update", "delete"], 123_661, 58_500),
         (["create", "update", "delete"], 157_653, 73_500),
     ],
 )
-def test_tools_of_28_resources_take_less_than_half_of_what_they_took(
-    server, operations, before, most
+def test_tools_of_28_resources_are_less_than_half_of_their_earlier_size(
+    server, operations, earlier_size, limit
 ):
     for number in range(4):
         for model in FIELDS:
             declare(server, model, f"{model._meta.model_name}{number}", operations)
-    assert size(server) <= most < 0.5 * before
+    assert size(server) <= limit < 0.5 * earlier_size

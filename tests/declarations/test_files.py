@@ -1,4 +1,4 @@
-"""Files of a directory as resources: nothing is read that is not below it."""
+"""``mcp.read_file``: it reads only files below its directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A directory with files, beside files that are not in it."""
+    """Create a directory with files, and files outside of it."""
     made = tmp_path / "handbook"
     (made / "chapters").mkdir(parents=True)
     (made / ".git").mkdir()
@@ -75,13 +75,13 @@ def test_file_is_read_as_text_or_bytes_with_its_media_type(directory, path, data
         "%2e%2e/secret.txt",
     ],
 )  # fmt: skip
-def test_what_is_no_file_below_the_directory_is_not_found(directory, path):
+def test_path_outside_of_the_directory_is_not_found(directory, path):
     with pytest.raises(Http404) as raised:
         read_file(directory, path)
     assert str(directory) not in str(raised.value)
 
 
-def test_directory_that_is_missing_has_no_files(tmp_path):
+def test_file_of_a_missing_directory_is_not_found(tmp_path):
     with pytest.raises(Http404):
         read_file(tmp_path / "missing", "index.md")
 
@@ -95,7 +95,7 @@ def test_file_that_is_too_large_is_refused_before_it_is_read(directory, settings
 
 @pytest.fixture
 def client(server: Any, connect: Any, directory: Path) -> Any:
-    """A client of a server whose files are at ``file://``."""
+    """Return a client of a server with files at ``file://``."""
 
     @server.resource("file:///handbook/{+path}", permission=mcp.PUBLIC)
     def handbook(request: mcp.Request, path: str) -> mcp.Contents:
@@ -105,7 +105,7 @@ def client(server: Any, connect: Any, directory: Path) -> Any:
     return connect(server=server)
 
 
-def test_files_are_resources(client):
+def test_files_can_be_read_through_a_resource_template(client):
     (template,) = client.request("resources/templates/list")["resourceTemplates"]
     assert template["uriTemplate"] == "file:///handbook/{+path}"
     uri = "file:///handbook/chapters/one.json"
@@ -125,7 +125,7 @@ def test_files_are_resources(client):
         "out.txt", "outside/secret.txt", "..%5Csecret.txt", "index.md%00",
     ],
 )  # fmt: skip
-def test_no_uri_leaves_the_directory(client, path, directory):
+def test_uri_cannot_read_a_file_outside_of_the_directory(client, path, directory):
     for uri in (f"file:///handbook/{path}", f"file:///{path}"):
         with pytest.raises(RpcError) as raised:
             client.request("resources/read", uri=uri)

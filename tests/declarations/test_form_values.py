@@ -1,4 +1,4 @@
-"""What the fields of a form take as JSON: types, limits, choices, and what is none."""
+"""Schemas of form fields, and the conversion of JSON to the values that the fields accept."""
 
 import base64
 from datetime import date, datetime, time, timedelta
@@ -18,17 +18,17 @@ def schema(field):
     return schema_of(field, form_field_type(field), required=is_required(field))
 
 
-def read(field, value):
+def read_value(field, value):
     return form_field_type(field).read(value)
 
 
-def refusal(field, value):
+def refusal_message(field, value):
     with pytest.raises(ValidationError) as refused:
-        read(field, value)
+        read_value(field, value)
     return refused.value.message
 
 
-def default(field):
+def default_value(field):
     kind = form_field_type(field)
     return default_of(field, kind, schema(field), field.initial).get("default")
 
@@ -110,16 +110,16 @@ class Measure(forms.MultiValueField):
         ),
     ],
 )  # fmt: skip
-def test_a_field_is_shown_as_what_it_takes(field, expected):
+def test_schema_of_a_form_field(field, expected):
     assert schema(field) == expected
 
 
-def test_choices_that_a_function_gives_are_not_listed():
-    """They may be rows, and are asked for when the form is used."""
-    asked = []
-    field = forms.ChoiceField(choices=lambda: asked.append(1) or LETTERS)
-    asked.clear()
-    assert schema(field) == {"type": "string"} and asked == []
+def test_choices_of_a_function_are_not_listed():
+    """They may be rows, and are queried when the form is used."""
+    calls = []
+    field = forms.ChoiceField(choices=lambda: calls.append(1) or LETTERS)
+    calls.clear()
+    assert schema(field) == {"type": "string"} and calls == []
 
 
 CHICAGO = ZoneInfo("America/Chicago")
@@ -154,21 +154,21 @@ CHICAGO = ZoneInfo("America/Chicago")
         (Measure(), [3, "m"], [3, "m"]),
     ],
 )
-def test_a_value_is_what_the_field_makes_of_a_page(field, given, value, settings):
+def test_json_is_converted_to_the_value_that_the_field_accepts(field, given, value, settings):
     settings.TIME_ZONE = "America/Chicago"
-    found = read(field, given)
+    found = read_value(field, given)
     assert found == value and type(found) is type(value)
 
 
-def test_a_moment_is_in_the_current_time_zone(settings):
-    """A form's own ``clean`` may look at the hour."""
+def test_datetime_is_converted_to_the_current_time_zone(settings):
+    """The ``clean`` method of a form may use the hour."""
     settings.TIME_ZONE = "America/Chicago"
-    assert read(forms.DateTimeField(), "2026-01-02T12:00:00Z").hour == 6
+    assert read_value(forms.DateTimeField(), "2026-01-02T12:00:00Z").hour == 6
 
 
-def test_without_time_zones_a_moment_has_none(settings):
+def test_datetime_is_naive_without_use_tz(settings):
     settings.USE_TZ, settings.TIME_ZONE = False, "America/Chicago"
-    assert read(forms.DateTimeField(), "2026-01-02T12:00:00Z") == datetime(2026, 1, 2, 6)
+    assert read_value(forms.DateTimeField(), "2026-01-02T12:00:00Z") == datetime(2026, 1, 2, 6)
 
 
 @pytest.mark.parametrize(
@@ -193,17 +193,17 @@ def test_without_time_zones_a_moment_has_none(settings):
 )
 def test_json_of_another_type_is_refused(field, values):
     for value in values:
-        assert refusal(field, value), value
+        assert refusal_message(field, value), value
 
 
-def test_the_words_of_a_refusal():
-    assert refusal(forms.DateField(), "today") == "'today' is not a date (YYYY-MM-DD)."
-    assert refusal(forms.IntegerField(), ["x"]) == "This is not an integer."
-    assert len(refusal(forms.IntegerField(), "x" * 10_000)) < 200
+def test_message_of_a_refusal():
+    assert refusal_message(forms.DateField(), "today") == "'today' is not a date (YYYY-MM-DD)."
+    assert refusal_message(forms.IntegerField(), ["x"]) == "This is not an integer."
+    assert len(refusal_message(forms.IntegerField(), "x" * 10_000)) < 200
 
 
-def test_a_list_is_not_without_end():
-    assert "At most 1000" in refusal(forms.MultipleChoiceField(choices=NUMBER), [1] * 1001)
+def test_length_of_a_list_is_limited():
+    assert "At most 1000" in refusal_message(forms.MultipleChoiceField(choices=NUMBER), [1] * 1001)
 
 
 # Files.
@@ -213,8 +213,8 @@ def file(name="a.txt", data=b"hello", **more):
     return {"name": name, "data": base64.b64encode(data).decode()} | more
 
 
-def test_a_file():
-    found = read(forms.FileField(), file())
+def test_file_is_read_from_name_and_base64_data():
+    found = read_value(forms.FileField(), file())
     assert (found.name, found.content_type, found.read()) == ("a.txt", "text/plain", b"hello")
     assert schema(forms.FileField(max_length=5))["required"] == ["name", "data"]
 
@@ -223,21 +223,21 @@ def test_a_file():
     "name",
     ["../../etc/passwd", "/etc/passwd", "a\\b.txt", "..", ".", "", "a\0b", "a\nb", "x" * 256, 5],
 )
-def test_a_path_is_no_name_of_a_file(name):
-    assert refusal(forms.FileField(), file(name))
+def test_path_as_a_file_name_is_refused(name):
+    assert refusal_message(forms.FileField(), file(name))
 
 
 @pytest.mark.parametrize(
     "value", ["text", [], {"name": "a"}, file() | {"data": "not base64!"}, file(path="/")]
 )
-def test_what_is_no_file(value):
-    assert "is not a file" in refusal(forms.FileField(), value)
+def test_invalid_file_is_refused(value):
+    assert "is not a file" in refusal_message(forms.FileField(), value)
 
 
-def test_a_file_has_bounds(settings):
+def test_size_of_a_file_is_limited(settings):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"RESULT_SIZE": 1000}
-    assert read(forms.FileField(), file(data=b"1" * 1000)).size == 1000
-    assert "at most 1,000 bytes" in refusal(forms.FileField(), file(data=b"1" * 1001))
+    assert read_value(forms.FileField(), file(data=b"1" * 1000)).size == 1000
+    assert "at most 1,000 bytes" in refusal_message(forms.FileField(), file(data=b"1" * 1001))
 
 
 # Defaults.
@@ -258,7 +258,7 @@ def test_a_file_has_bounds(settings):
         (forms.ChoiceField(choices=Invoice.Status.choices, initial=Invoice.Status.OPEN), "open"),
         (forms.TypedChoiceField(choices=NUMBER, coerce=int, initial=2), 2),
         (forms.MultipleChoiceField(choices=NUMBER, initial=[2]), [2]),
-        # What does not fit, or is another for each, is not told.
+        # A value that does not fit, or that a function computes, is not in the schema.
         (forms.BooleanField(initial=False), None),
         (forms.IntegerField(initial="many"), None),
         (forms.IntegerField(initial=0, min_value=1), None),
@@ -268,6 +268,6 @@ def test_a_file_has_bounds(settings):
         (Measure(initial="3m"), None),
     ],
 )
-def test_an_initial_value_is_the_default(field, expected):
-    found = default(field)
+def test_initial_value_is_the_default(field, expected):
+    found = default_value(field)
     assert found == expected and type(found) is type(expected)

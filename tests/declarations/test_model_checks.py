@@ -1,4 +1,4 @@
-"""What can be wrong with a ModelResource: each mistake has an id, and words that say what to do."""
+"""Checks of model resources: each problem has an id and a hint."""
 
 import pytest
 from django.db import models
@@ -6,7 +6,7 @@ from django.db import models
 import django_mcp as mcp
 from tests.shop.models import Badge, Company, Customer, Invoice, LedgerLine, Sample, Warehouse
 
-from .world import ids, only, right
+from .helpers import problem_ids, single_problem, valid_catalog
 
 
 class Rows(mcp.ModelResource):
@@ -17,11 +17,11 @@ def declare(server, model=Invoice, base=Rows, **attributes):
     server.register(model, type("Rows", (base,), attributes))
 
 
-def some(self, request):
+def all_rows(self, request):
     return self.model.objects.all()
 
 
-# What is fine.
+# Valid resources.
 
 
 @pytest.mark.parametrize(
@@ -33,102 +33,102 @@ def some(self, request):
         {"ordering": ["-id"]},
         {"uri": "invoice://{number}"},
         {"uri": "invoice://{pk}", "permission": "shop.view_invoice"},
-        {"permission": mcp.AUTHENTICATED, "get_queryset": some},
-        {"permission": mcp.PUBLIC, "get_queryset": some},
+        {"permission": mcp.AUTHENTICATED, "get_queryset": all_rows},
+        {"permission": mcp.PUBLIC, "get_queryset": all_rows},
         {"fields": ["customer__name", "overdue", "tags", "attachment", "status"]},
         {"fields": ["customer__name"], "search_fields": ["customer__name"]},
     ],
 )
-def test_nothing_is_wrong(server, attributes):
+def test_valid_resource_has_no_problems(server, attributes):
     declare(server, **attributes)
-    right(server)
+    valid_catalog(server)
 
 
 @pytest.mark.parametrize("model", [Company, Warehouse, Badge, LedgerLine, Sample])
-def test_models_of_every_kind_of_key(server, model):
+def test_models_with_all_types_of_keys_are_valid(server, model):
     declare(server, model, fields=["pk"])
-    right(server)
+    valid_catalog(server)
 
 
-# Who may see.
+# Permissions.
 
 
 @pytest.mark.parametrize("permission", [mcp.AUTHENTICATED, mcp.PUBLIC])
-def test_every_row_to_everybody_is_written_out(server, permission):
+def test_permission_for_everybody_requires_get_queryset(server, permission):
     declare(server, permission=permission)
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E051" and repr(permission) in message.msg
     assert "return .all()" in message.hint
 
 
-def test_a_queryset_of_a_base_class_is_written_out_too(server):
-    base = type("Base", (Rows,), {"get_queryset": some})
+def test_inherited_get_queryset_is_sufficient(server):
+    base = type("Base", (Rows,), {"get_queryset": all_rows})
     declare(server, base=base, permission=mcp.AUTHENTICATED)
-    right(server)
+    valid_catalog(server)
 
 
 @pytest.mark.parametrize("permission", ["nonsense", 5, None, type("IsAdmin", (), {})])
-def test_permissions_there_are_not(server, permission):
+def test_invalid_permission_is_an_error(server, permission):
     declare(server, permission=permission)
-    assert only(server).id == "django_mcp.E011"
+    assert single_problem(server).id == "django_mcp.E011"
 
 
 @pytest.mark.parametrize(
     "method", ["has_permission", "has_object_permission", "get_queryset", "get_listed", "get_title"]
 )
-def test_what_is_needed_at_once_is_not_async(server, method):
+def test_asynchronous_hook_is_an_error(server, method):
     async def later(self, *args):
         return True
 
     declare(server, **{method: later})
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E015" and method in message.msg
 
 
-def test_rows_are_never_shared(server):
-    declare(server, shared=True, permission=mcp.PUBLIC, get_queryset=some)
-    assert only(server).id == "django_mcp.E057"
+def test_shared_model_resource_is_an_error(server):
+    declare(server, shared=True, permission=mcp.PUBLIC, get_queryset=all_rows)
+    assert single_problem(server).id == "django_mcp.E057"
 
 
-# What is shown.
+# Fields.
 
 
-def test_fields_are_required(server):
+def test_missing_fields_are_an_error(server):
     server.register(Invoice, type("Rows", (mcp.ModelResource,), {}))
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E050" and "List every field" in message.hint
 
 
 @pytest.mark.parametrize(
     "fields", [["nonsense"], ["number", "customer__nonsense"], ["number", "number"], [], ["save"]]
 )
-def test_fields_that_are_none(server, fields):
+def test_invalid_fields_are_an_error(server, fields):
     declare(server, fields=fields)
-    assert only(server).id == "django_mcp.E056"
+    assert single_problem(server).id == "django_mcp.E056"
 
 
-def test_every_field_that_is_none_is_named(server):
+def test_each_invalid_field_is_an_error(server):
     declare(server, fields=["number", "nope", "neither"], ordering=["number"])
-    assert ids(server) == ["E056", "E056"]
+    assert problem_ids(server) == ["E056", "E056"]
 
 
-def test_a_password_is_never_shown(server):
+def test_password_in_fields_is_an_error(server):
     from django.contrib.auth.models import User
 
     declare(server, User, fields=["username", "password"])
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E056" and "secret" in message.msg
 
 
 @pytest.mark.parametrize("option", ["fields", "search_fields", "filter_fields", "ordering"])
 @pytest.mark.parametrize("names", ["number", "__all__", [1], [models.F("number")], [None]])
-def test_names_come_in_lists(server, option, names):
+def test_names_that_are_no_list_are_an_error(server, option, names):
     declare(server, **{option: names})
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E060" and message.msg.startswith(f"{option} is ")
 
 
-# What can be learnt.
+# Search, filters and ordering.
 
 
 @pytest.mark.parametrize(
@@ -145,17 +145,17 @@ def test_names_come_in_lists(server, option, names):
         ("ordering", "nonsense"),
     ],
 )
-def test_what_is_not_shown_is_not_searched_filtered_or_ordered_by(server, option, name):
+def test_search_filter_or_ordering_by_a_field_not_in_fields_is_an_error(server, option, name):
     declare(server, **{option: [name]})
-    message = only(server)
+    message = single_problem(server)
     assert (
         message.id == "django_mcp.E055" and message.msg == f"{option}: {name!r} is not in fields."
     )
 
 
-def test_the_key_that_no_address_shows_is_not_ordered_by(server):
+def test_ordering_by_a_primary_key_that_the_uri_does_not_show_is_an_error(server):
     declare(server, uri="invoice://{number}", ordering=["-pk"], filter_fields=["id"])
-    assert ids(server) == ["E055", "E055"]
+    assert problem_ids(server) == ["E055", "E055"]
 
 
 @pytest.mark.parametrize(
@@ -169,19 +169,19 @@ def test_the_key_that_no_address_shows_is_not_ordered_by(server):
         ("ordering", "tags"),
     ],
 )
-def test_what_cannot_be_in_order_or_searched(server, option, name):
+def test_field_that_cannot_be_searched_filtered_or_ordered_is_an_error(server, option, name):
     declare(server, fields=["number", "total", "overdue", "tags"], **{option: [name]})
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E061" and name.removeprefix("-") in message.msg
 
 
-# Addresses.
+# URIs.
 
 
 @pytest.mark.parametrize("uri", ["invoice://all", "invoice://{number}/{total}", "invoice://"])
-def test_an_address_has_one_variable(server, uri):
+def test_uri_without_exactly_one_variable_is_an_error(server, uri):
     declare(server, uri=uri)
-    assert only(server).id == "django_mcp.E052"
+    assert single_problem(server).id == "django_mcp.E052"
 
 
 @pytest.mark.parametrize(
@@ -191,26 +191,26 @@ def test_an_address_has_one_variable(server, uri):
         ("https://shop.example/{pk}", "W041"),
     ],
 )
-def test_addresses_that_are_none(server, uri, number):
+def test_invalid_uri_is_a_problem(server, uri, number):
     declare(server, uri=uri)
-    assert number in ids(server)
+    assert number in problem_ids(server)
 
 
 @pytest.mark.parametrize("name", ["total", "nonsense", "overdue", "customer", "tags", "paid_at"])
-def test_an_address_names_one_row(server, name):
+def test_uri_with_a_field_that_is_not_unique_is_an_error(server, name):
     declare(server, uri=f"invoice://{{{name}}}", fields=["number", "total", "customer"])
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E053" and name in message.msg
 
 
-def test_the_value_in_an_address_is_shown(server):
+def test_uri_with_a_field_that_is_not_in_fields_is_an_error(server):
     declare(server, uri="invoice://{number}", fields=["total"])
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E054" and "number" in message.msg
 
 
-def made(name, /, **fields):
-    """A model of its own that no database has."""
+def make_model(name, /, **fields):
+    """Create a model class that has no table."""
     fields |= {"__module__": __name__, "Meta": type("Meta", (), fields.pop("meta", {}) | {
         "app_label": "shop", "managed": False})}  # fmt: skip
     from django.apps import apps
@@ -220,8 +220,8 @@ def made(name, /, **fields):
 
 
 @pytest.fixture
-def forgotten():
-    """Models of a test are gone after it."""
+def forget_models():
+    """Remove models that a test creates."""
     from django.apps import apps
 
     before = dict(apps.all_models["shop"])
@@ -231,43 +231,43 @@ def forgotten():
     apps.clear_cache()
 
 
-def test_a_constraint_makes_a_field_unique(server, forgotten):
+def test_unique_constraint_makes_a_field_valid_in_a_uri(server, forget_models):
     unique = models.UniqueConstraint(fields=["code"], name="one_code")
     partly = models.UniqueConstraint(
         fields=["other"], name="one_other", condition=models.Q(code="a")
     )
-    coded = made(
+    coded = make_model(
         "Coded", code=models.CharField(max_length=9), other=models.CharField(max_length=9),
         meta={"constraints": [unique, partly]},
     )  # fmt: skip
     declare(server, coded, fields=["code", "other"], uri="coded://{code}")
-    right(server)
+    valid_catalog(server)
     server._forget()
     server._records.clear()
     declare(server, coded, fields=["code", "other"], uri="coded://{other}")
-    assert ids(server) == ["E053"]
+    assert problem_ids(server) == ["E053"]
 
 
-def test_a_key_that_no_address_can_name(server, forgotten):
-    odd = made("OddKey", id=models.BinaryField(primary_key=True), name=models.TextField())
+def test_primary_key_that_a_uri_cannot_contain_is_an_error(server, forget_models):
+    odd = make_model("OddKey", id=models.BinaryField(primary_key=True), name=models.TextField())
     declare(server, odd, fields=["name"])
-    assert only(server).id == "django_mcp.E059"
+    assert single_problem(server).id == "django_mcp.E059"
 
 
-def test_a_model_without_rows(server, forgotten):
-    abstract = made("Nothing", meta={"abstract": True})
+def test_abstract_model_is_an_error(server, forget_models):
+    abstract = make_model("Nothing", meta={"abstract": True})
     declare(server, abstract)
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E058" and "Nothing" in message.msg
 
 
-def test_a_model_that_is_swapped_has_no_rows(server, forgotten, settings):
+def test_swapped_model_is_an_error(server, forget_models, settings):
     settings.SHOP_SWAPPED = "shop.Invoice"
-    swapped = made("Swapped", meta={"swappable": "SHOP_SWAPPED"})
+    swapped = make_model("Swapped", meta={"swappable": "SHOP_SWAPPED"})
     declare(server, swapped, fields=["pk"])
-    assert only(server).id == "django_mcp.E058"
+    assert single_problem(server).id == "django_mcp.E058"
 
 
-def test_a_tool_of_a_model_resource_has_its_name(server):
+def test_invalid_name_of_a_search_tool_is_an_error(server):
     declare(server, Customer, fields=["name"], search_fields=["name"], name="not allowed")
-    assert ids(server) == ["E010"]
+    assert problem_ids(server) == ["E010"]

@@ -1,4 +1,4 @@
-"""How many queries the rows of a model resource cost: as many for one row as for a hundred."""
+"""The number of queries for rows of a model resource does not depend on the number of rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.shop.models import Company, Customer, Invoice, Tag
 
 
 @pytest.fixture
-def many(invoice):
-    """Forty invoices, each of a customer of its own, with two tags."""
+def forty_invoices(invoice):
+    """Create forty invoices, each with a customer of its own, with two tags."""
     acme = Company.objects.get(name="Acme")
     tags = [Tag.objects.create(label=label) for label in ("late", "large")]
     for number in range(39):
@@ -29,7 +29,7 @@ def many(invoice):
 
 @pytest.fixture
 def guarded(server):
-    """Invoices whose permission is asked of each object, by a field that is not shown."""
+    """Register invoices with an object permission that reads a field not listed in ``fields``."""
 
     @mcp.register(Invoice, server=server)
     class Guarded(mcp.ModelResource):
@@ -52,17 +52,19 @@ def queries(client, connection, limit):
     return len(captured), len(result)
 
 
-def test_a_permission_of_each_object_costs_no_query_of_each_object(connect, alice, many, guarded):
+def test_object_permission_does_not_cost_a_query_for_each_row(
+    connect, alice, forty_invoices, guarded
+):
     from django.db import connection
 
     client = connect(alice, server=guarded)
     client.call("search_invoice", limit=1)
     one, many_rows = queries(client, connection, 1), queries(client, connection, 40)
-    assert many_rows[1] == 31  # those of less than 30, and the fixture's own
+    assert many_rows[1] == 31  # invoices with a total below 30, and the one of the fixture
     assert many_rows[0] <= one[0] + 1  # the tags of all rows
 
 
-def test_the_rows_of_the_shop_cost_a_fixed_number_of_queries(connect, alice, many):
+def test_number_of_queries_of_the_shop_does_not_depend_on_rows(connect, alice, forty_invoices):
     from django.db import connection
 
     client = connect(alice)

@@ -1,4 +1,4 @@
-"""What a function returns: it fits the schema that was published, and rows leave by a resource."""
+"""Results of tools: they fit the published schema, and rows show only their resource's fields."""
 
 import enum
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ from django_mcp.declarations.outputs import Mismatch, Output, is_free, output_of
 from django_mcp.declarations.schemas import problem, violations
 from tests.shop.models import Company, Customer, Invoice, LocalPlace, Place
 
-from .world import asked, ids, only, right
+from .helpers import make_request, problem_ids, single_problem, valid_catalog
 
 
 class Size(enum.Enum):
@@ -57,15 +57,15 @@ class Pair(NamedTuple):
     right: str = "x"
 
 
-def no_model(model, chosen):
+def find_no_model(model, chosen):
     raise ImproperlyConfigured("not registered")
 
 
-def of(annotation, schema=None):
-    return output_of(annotation, no_model, schema=schema)
+def output_for(annotation, schema=None):
+    return output_of(annotation, find_no_model, schema=schema)
 
 
-# Values with a type.
+# Typed values.
 
 VALUES = [
     (int, 5, 5),
@@ -101,10 +101,10 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("annotation", "value", "written"), VALUES)
-def test_values_fit_their_published_schema(annotation, value, written):
-    output = of(annotation)
+def test_value_fits_the_published_schema(annotation, value, written):
+    output = output_for(annotation)
     assert problem(output.schema) is None and "title" not in output.schema.get("properties", {})
-    found = output.structured(value, asked())
+    found = output.structured(value, make_request())
     assert found == written and type(found) is type(written)
     assert violations(output.schema, found, formats=False) == []
 
@@ -127,23 +127,23 @@ def test_values_fit_their_published_schema(annotation, value, written):
         (dict[str, Any], {"a": object()}),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_a_bug_and_no_result(annotation, value):
+def test_value_that_does_not_fit_raises_mismatch(annotation, value):
     with pytest.raises(Mismatch):
-        of(annotation).structured(value, asked())
+        output_for(annotation).structured(value, make_request())
 
 
 @pytest.mark.parametrize("amount", ["1E+3", "1E-10", "-0", "123456789012345678901234567890.1"])
-def test_any_decimal_fits_or_is_refused(amount):
-    """What is written of it must be what the schema's pattern promises."""
-    output = of(Decimal)
+def test_unusual_decimal_fits_the_schema_or_is_refused(amount):
+    """The written text must match the pattern of the schema."""
+    output = output_for(Decimal)
     try:
-        written = output.structured(Decimal(amount), asked())
+        written = output.structured(Decimal(amount), make_request())
     except Mismatch:
         return
     assert violations(output.schema, written) == [] and Decimal(written) == Decimal(amount)
 
 
-# Values without one.
+# Untyped values.
 
 
 @pytest.mark.parametrize(
@@ -155,20 +155,23 @@ def test_any_decimal_fits_or_is_refused(amount):
         tuple[mcp.Text, ...], list[mcp.Message], QuerySet, QuerySet[Invoice],
     ],
 )  # fmt: skip
-def test_types_that_promise_nothing(annotation):
-    assert is_free(annotation) and of(annotation).schema is None
+def test_annotation_without_an_output_schema(annotation):
+    assert is_free(annotation) and output_for(annotation).schema is None
 
 
 @pytest.mark.parametrize(
     "annotation", [int, dict, list[str], list[int], Refund, int | None, str | int, Pair, Decimal]
 )
-def test_types_that_promise_something(annotation):
-    assert not is_free(annotation) and of(annotation).schema is not None
+def test_annotation_with_an_output_schema(annotation):
+    assert not is_free(annotation) and output_for(annotation).schema is not None
 
 
-def test_whole_resources_are_announced():
-    assert of(list[str | mcp.EmbeddedResource]).embeds and of(mcp.EmbeddedResource).embeds
-    assert not of(list[mcp.Image]).embeds and not of(str).embeds
+def test_embedded_resource_in_an_annotation_is_recognized():
+    assert (
+        output_for(list[str | mcp.EmbeddedResource]).embeds
+        and output_for(mcp.EmbeddedResource).embeds
+    )
+    assert not output_for(list[mcp.Image]).embeds and not output_for(str).embeds
 
 
 @pytest.mark.parametrize(
@@ -186,8 +189,8 @@ def test_whole_resources_are_announced():
         (None, None),
     ],
 )
-def test_anything_with_a_json_form(value, written):
-    assert Output().structured(value, asked()) == written
+def test_untyped_value_is_written_as_json(value, written):
+    assert Output().structured(value, make_request()) == written
 
 
 class Card:
@@ -198,13 +201,13 @@ class Card:
         return "card"
 
 
-# A form of Django has ``__html__``, too, and the values of its row in it.
+# Forms of Django have ``__html__``, too, and could contain the values of a row.
 @pytest.mark.parametrize(
     "value", [object(), {"a": object()}, {"a": Card()}, print, {"a": {"b": lambda: 1}}]
 )
-def test_what_has_no_json_form(value):
+def test_value_without_a_json_form_raises_mismatch(value):
     with pytest.raises(Mismatch, match="no JSON form"):
-        Output().structured(value, asked())
+        Output().structured(value, make_request())
 
 
 # Hand-written schemas.
@@ -217,25 +220,25 @@ WRITTEN = {
 }
 
 
-def test_a_handwritten_schema_is_published_verbatim_and_enforced(server):
+def test_handwritten_schema_is_published_verbatim_and_enforced(server):
     server.tool(name="a", output_schema=WRITTEN)(lambda request: {"n": 1})
-    tool = right(server).tools["a"]
+    tool = valid_catalog(server).tools["a"]
     assert tool._definition()["outputSchema"] == WRITTEN
     given = {"n": 1, "when": date(2026, 1, 2)}
-    assert tool._output.structured(given, asked()) == {"n": 1, "when": "2026-01-02"}
+    assert tool._output.structured(given, make_request()) == {"n": 1, "when": "2026-01-02"}
     for wrong in ({"n": 0}, {}, [], None, {"n": float("nan")}, {"n": object()}):
         with pytest.raises(Mismatch):
-            tool._output.structured(wrong, asked())
+            tool._output.structured(wrong, make_request())
 
 
-def test_a_handwritten_schema_counts_more_than_the_annotation():
-    assert of(int, schema=WRITTEN).schema == WRITTEN
+def test_handwritten_schema_overrides_the_annotation():
+    assert output_for(int, schema=WRITTEN).schema == WRITTEN
 
 
 @pytest.mark.parametrize("schema", [[], {"type": "nonsense"}, {"$ref": "https://evil.example/s"}])
-def test_a_handwritten_schema_with_mistakes(server, schema):
+def test_invalid_handwritten_schema_is_an_error(server, schema):
     server.tool(name="a", output_schema=schema)(lambda request: {})
-    assert only(server).id == "django_mcp.E021"
+    assert single_problem(server).id == "django_mcp.E021"
 
 
 # Rows.
@@ -255,7 +258,7 @@ class Names(Rows):
 
 @pytest.fixture
 def returning(server):
-    """The output of a tool with a return type, where invoices are registered."""
+    """Return a function that makes the output of a tool with a return type."""
 
     def made(annotation):
         def ask(request): ...
@@ -263,14 +266,14 @@ def returning(server):
         ask.__annotations__["return"] = annotation
         server.register(Invoice, Rows)
         server.tool(ask)
-        return right(server).tools["ask"]._output
+        return valid_catalog(server).tools["ask"]._output
 
     return made
 
 
-def test_an_instance_leaves_by_its_resources_fields(returning, server, alice, invoice):
+def test_returned_row_has_the_fields_of_its_resource(returning, server, alice, invoice):
     output = returning(Invoice)
-    shown = output.structured(invoice, asked(alice, server))
+    shown = output.structured(invoice, make_request(alice, server))
     assert shown == {
         "_uri": f"model://shop/invoice/{invoice.pk}", "number": "A-1", "total": "12.50",
     }  # fmt: skip
@@ -279,26 +282,28 @@ def test_an_instance_leaves_by_its_resources_fields(returning, server, alice, in
 
 
 @pytest.mark.parametrize("annotation", [Invoice | None, Optional[Invoice], None | Invoice])  # noqa: UP045
-def test_or_none(returning, server, alice, invoice, annotation):
+def test_optional_row_may_be_none(returning, server, alice, invoice, annotation):
     output = returning(annotation)
     for value in (invoice, None):
-        shown = output.structured(value, asked(alice, server))
+        shown = output.structured(value, make_request(alice, server))
         assert violations(output.schema, shown) == []
     assert shown is None
 
 
 @pytest.mark.parametrize("annotation", [list[Invoice], Sequence[Invoice]])
-def test_several(returning, server, alice, invoice, annotation, django_assert_num_queries):
+def test_list_of_rows_loads_only_listed_columns(
+    returning, server, alice, invoice, annotation, django_assert_num_queries
+):
     output = returning(annotation)
-    shown = output.structured([invoice], asked(alice, server))
+    shown = output.structured([invoice], make_request(alice, server))
     assert shown[0]["number"] == "A-1" and violations(output.schema, shown) == []
     with django_assert_num_queries(2) as queries:
-        assert output.structured(Invoice.objects.all(), asked(alice, server)) == shown
-    assert "metadata" not in queries[0]["sql"]  # just what the fields show
-    assert output.structured(Invoice.objects.none(), asked(alice, server)) == []
+        assert output.structured(Invoice.objects.all(), make_request(alice, server)) == shown
+    assert "metadata" not in queries[0]["sql"]  # only the listed columns
+    assert output.structured(Invoice.objects.none(), make_request(alice, server)) == []
 
 
-def test_a_resource_may_be_chosen(server, alice, invoice):
+def test_annotation_can_choose_the_resource_of_a_row(server, alice, invoice):
     class Others(Names):
         uri = "other://{pk}"
 
@@ -313,23 +318,23 @@ def test_a_resource_may_be_chosen(server, alice, invoice):
 
     server.register(Customer, Names)
     server.register(Customer, Others)
-    tools = right(server).tools
-    request, uri = asked(alice, server), f"other://{invoice.customer_id}"
+    tools = valid_catalog(server).tools
+    request, uri = make_request(alice, server), f"other://{invoice.customer_id}"
     assert tools["one"]._output.structured(invoice.customer, request)["_uri"] == uri
     assert tools["many"]._output.structured([invoice.customer], request)[0]["_uri"] == uri
     assert tools["perhaps"]._output.structured(invoice.customer, request)["_uri"] == uri
 
 
 @pytest.mark.parametrize("value", [None, {}, "A-1", 5])
-def test_what_is_no_row(returning, value):
+def test_value_that_is_no_row_raises_mismatch(returning, value):
     with pytest.raises(Mismatch):
-        returning(Invoice).structured(value, asked())
+        returning(Invoice).structured(value, make_request())
 
 
-def test_another_models_row(returning, invoice):
+def test_row_of_another_model_raises_mismatch(returning, invoice):
     output = returning(list[Invoice])
     with pytest.raises(Mismatch, match="Customer is not an instance of the declared model"):
-        output.structured([invoice, invoice.customer], asked())
+        output.structured([invoice, invoice.customer], make_request())
 
 
 @pytest.mark.parametrize(
@@ -345,24 +350,24 @@ def test_another_models_row(returning, invoice):
         type[Invoice],
     ],
 )
-def test_rows_in_odd_places(server, annotation):
+def test_model_in_an_unsupported_annotation_is_an_error(server, annotation):
     def ask(request): ...
 
     ask.__annotations__["return"] = annotation
     server.register(Invoice, Rows)
     server.tool(ask)
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E020" and "alone or in a list" in message.msg
 
 
 @pytest.mark.parametrize("annotation", [Customer, list[Customer], Customer | None])
-def test_rows_of_a_model_that_is_not_registered(server, annotation):
+def test_annotation_with_an_unregistered_model_is_an_error(server, annotation):
     def ask(request): ...
 
     ask.__annotations__["return"] = annotation
     server.register(Invoice, Rows)
     server.tool(ask)
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E020" and "shop.Customer is not registered" in message.msg
 
 
@@ -377,23 +382,23 @@ class Loose(BaseModel):
 
 
 @pytest.mark.parametrize("annotation", [Holder, Loose, list[Holder], type("Odd", (), {})])
-def test_types_without_a_schema(server, annotation):
+def test_annotation_without_a_json_schema_is_an_error(server, annotation):
     def ask(request): ...
 
     ask.__annotations__["return"] = annotation
     server.register(Invoice, Rows)
     server.tool(ask)
-    assert ids(server) == ["E020"]
+    assert problem_ids(server) == ["E020"]
 
 
-# Rows where nothing was promised.
+# Rows in untyped values.
 
 
-def test_registered_rows_leave_by_their_fields_wherever_they_are(server, alice, invoice):
+def test_rows_in_untyped_values_have_the_fields_of_their_resource(server, alice, invoice):
     server.register(Invoice, Rows)
     server.register(Place, Names)
-    right(server)
-    request = asked(alice, server)
+    valid_catalog(server)
+    request = make_request(alice, server)
     value = {"one": invoice, "many": Invoice.objects.all(), "held": Holder(invoice), "n": [invoice]}
     shown = Output().structured(value, request)
     row = shown["one"]
@@ -413,24 +418,24 @@ def test_registered_rows_leave_by_their_fields_wherever_they_are(server, alice, 
         lambda invoice: Company.objects.get(name="Acme"),
     ],
 )
-def test_rows_of_an_unregistered_model_never_leave(server, invoice, value):
+def test_row_of_an_unregistered_model_is_not_sent(server, invoice, value):
     server.register(Invoice, Rows)
-    right(server)
+    valid_catalog(server)
     with pytest.raises(Mismatch, match="not registered"):
-        Output().structured(value(invoice), asked(server=server))
+        Output().structured(value(invoice), make_request(server=server))
 
 
-def test_nor_do_they_in_data_with_a_type(server, invoice):
+def test_row_of_an_unregistered_model_in_typed_data_is_not_sent(server, invoice):
     with pytest.raises(Mismatch):
-        of(dict[str, Any]).structured({"a": invoice.customer}, asked(server=server))
+        output_for(dict[str, Any]).structured({"a": invoice.customer}, make_request(server=server))
 
 
-def test_values_of_a_queryset_are_no_rows(server, invoice):
-    """They would show columns that no resource names."""
+def test_values_queryset_is_refused(server, invoice):
+    """It could expose columns that no resource lists."""
     server.register(Invoice, Rows)
-    right(server)
+    valid_catalog(server)
     with pytest.raises(Mismatch):
-        Output().structured(Invoice.objects.values("metadata"), asked(server=server))
+        Output().structured(Invoice.objects.values("metadata"), make_request(server=server))
 
 
 @pytest.mark.parametrize("annotation", [None, dict[str, Any]])
@@ -443,21 +448,19 @@ def test_values_of_a_queryset_are_no_rows(server, invoice):
         (lambda invoice: invoice.tags, r"return \.all\(\)"),
     ],
 )
-def test_a_value_without_a_json_form_is_refused_with_a_hint(
-    server, invoice, annotation, value, hint
-):
+def test_queryset_file_or_manager_is_refused_with_a_hint(server, invoice, annotation, value, hint):
     server.register(Invoice, Rows)
-    right(server)
-    output = Output() if annotation is None else of(annotation)
+    valid_catalog(server)
+    output = Output() if annotation is None else output_for(annotation)
     with pytest.raises(Mismatch, match=hint):
-        output.structured(value(invoice), asked(server=server))
+        output.structured(value(invoice), make_request(server=server))
     with pytest.raises(Mismatch, match=hint):
-        output.structured({"a": value(invoice)}, asked(server=server))
+        output.structured({"a": value(invoice)}, make_request(server=server))
 
 
-def test_values_that_a_tool_lists_itself_are_sent(server, invoice):
+def test_list_of_a_values_queryset_is_sent(server, invoice):
     listed = list(Invoice.objects.values("number"))
-    assert Output().structured(listed, asked(server=server)) == [{"number": invoice.number}]
-    typed = of(list[dict[str, Any]])
+    assert Output().structured(listed, make_request(server=server)) == [{"number": invoice.number}]
+    typed = output_for(list[dict[str, Any]])
     columns = Invoice.objects.values("number")
-    assert typed.structured(columns, asked(server=server)) == [{"number": invoice.number}]
+    assert typed.structured(columns, make_request(server=server)) == [{"number": invoice.number}]

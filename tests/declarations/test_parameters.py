@@ -1,4 +1,4 @@
-"""The signature of a function, read as arguments: a name and a type each, and the request first."""
+"""Parameters of functions and methods as arguments: names, types, defaults and the request."""
 
 import functools
 import typing
@@ -13,15 +13,15 @@ from django_mcp.declarations.arguments import parameters_of, signature_of, takes
 from tests.shop.models import Invoice
 
 
-def find(model, chosen):
+def find_no_model(model, chosen):
     raise AssertionError("no model is asked for")
 
 
 def read(function, handwritten=False):
-    return parameters_of(function, find, handwritten=handwritten)
+    return parameters_of(function, find_no_model, handwritten=handwritten)
 
 
-def test_every_parameter_but_the_request():
+def test_all_parameters_except_the_request_are_arguments():
     def function(request, a: int, b: str = "x", *, c: float | None = None): ...
 
     found = read(function)
@@ -30,20 +30,20 @@ def test_every_parameter_but_the_request():
     assert [one.annotation for one in found.values()] == [int, str, float | None]
 
 
-def test_the_request_may_go_by_any_name_and_be_positional_only():
+def test_request_may_have_any_name_and_be_positional_only():
     def function(req, /, a: int): ...
 
     assert list(read(function)) == ["a"]
 
 
-def test_a_method_has_the_request_after_itself():
+def test_request_of_a_method_follows_self():
     class Thing:
         def handle(self, request, a: int): ...
 
     assert list(read(Thing().handle)) == ["a"]
 
 
-def test_a_wrapped_function_is_read_through():
+def test_signature_of_the_wrapped_function_is_used():
     def function(request, a: int): ...
 
     @functools.wraps(function)
@@ -52,7 +52,7 @@ def test_a_wrapped_function_is_read_through():
     assert list(read(wrapper)) == ["a"]
 
 
-def test_annotations_may_be_strings():
+def test_annotation_may_be_a_string():
     def function(request, a: "int | None" = None): ...
 
     assert read(function)["a"].annotation == int | None
@@ -66,7 +66,7 @@ T = typing.TypeVar("T")
 
 
 @pytest.mark.parametrize("kind", [mcp.Request, "mcp.Request | None", Like, typing.Any, object, T])
-def test_the_request_by_another_name_says_what_it_is(kind):
+def test_annotation_of_the_request_may_be_any_supertype(kind):
     def function(req, a: int): ...
 
     function.__annotations__["req"] = kind
@@ -109,12 +109,12 @@ def field_default(request, a: int = Field(5, gt=0)): ...
         (type, "signature cannot be read"),
     ],
 )
-def test_signatures_without_a_schema(function, words):
+def test_unsupported_signature_raises(function, words):
     with pytest.raises(ImproperlyConfigured, match=words):
         read(function)
 
 
-def test_with_a_handwritten_schema_types_may_be_missing():
+def test_annotations_may_be_missing_with_a_handwritten_schema():
     def function(request, a, **others): ...
 
     assert list(read(function, handwritten=True)) == ["a"]
@@ -123,7 +123,7 @@ def test_with_a_handwritten_schema_types_may_be_missing():
         read(many, handwritten=True)
 
 
-def test_what_annotations_say_beside_the_type():
+def test_header_and_completer_are_found_in_annotations():
     header, complete = mcp.Header("Region"), mcp.Complete(["eu"])
 
     def function(
@@ -141,7 +141,7 @@ def test_what_annotations_say_beside_the_type():
     assert [one.complete for one in found.values()] == [complete, None, complete, None, None, None]
 
 
-def test_a_signature_has_its_return_type():
+def test_signature_resolves_the_return_annotation():
     def function(request) -> "list[int]": ...
 
     assert signature_of(function).return_annotation == list[int]

@@ -1,4 +1,4 @@
-"""Who may use a thing: the same answer for a codename, a function, AUTHENTICATED and PUBLIC."""
+"""Permissions: codenames, functions, ``AUTHENTICATED`` and ``PUBLIC``, and their checks."""
 
 import pytest
 from django.apps import apps
@@ -15,18 +15,18 @@ from django_mcp.declarations.permissions import (
 )
 from tests.shop.models import Customer, Invoice
 
-from .world import asked, only, right
+from .helpers import make_request, single_problem, valid_catalog
 
 
 def allows(permission, request):
     return decide_permission(permission, request).allowed
 
 
-def yes(request):
+def always_true(request):
     return True
 
 
-async def later(request):
+async def asynchronous(request):
     return True
 
 
@@ -35,63 +35,63 @@ class Rules(BaseBackend):
         return permission == "rules.read"
 
 
-class Later:
+class AsynchronousCallable:
     async def __call__(self, request):
         return False
 
 
-def test_nobody_may_use_only_what_is_public():
-    assert allows(mcp.PUBLIC, asked())
-    for permission in (mcp.AUTHENTICATED, "shop.change_invoice", yes):
-        assert not allows(permission, asked())
+def test_anonymous_user_has_only_the_public_permission():
+    assert allows(mcp.PUBLIC, make_request())
+    for permission in (mcp.AUTHENTICATED, "shop.change_invoice", always_true):
+        assert not allows(permission, make_request())
 
 
-def test_a_function_is_not_asked_about_nobody():
+def test_permission_function_is_not_called_for_anonymous_users():
     def permission(request):
         raise AssertionError("asked")
 
-    assert not allows(permission, asked())
+    assert not allows(permission, make_request())
 
 
-def test_codenames_are_djangos(alice, bob):
-    assert allows("shop.change_invoice", asked(alice))
-    assert not allows("shop.change_invoice", asked(bob))
-    assert not allows("shop.no_such_thing", asked(alice))
+def test_codename_is_a_permission_of_django(alice, bob):
+    assert allows("shop.change_invoice", make_request(alice))
+    assert not allows("shop.change_invoice", make_request(bob))
+    assert not allows("shop.no_such_thing", make_request(alice))
 
 
-def test_a_function_decides(alice, bob):
+def test_permission_function_decides(alice, bob):
     def named_alice(request):
         return request.user.username == "alice"
 
-    assert allows(named_alice, asked(alice)) and not allows(named_alice, asked(bob))
+    assert allows(named_alice, make_request(alice)) and not allows(named_alice, make_request(bob))
 
 
-def test_what_is_true_is_enough(alice):
-    assert allows(lambda request: [1], asked(alice)) is True
-    assert allows(lambda request: None, asked(alice)) is False
+def test_truth_of_the_functions_result_decides(alice):
+    assert allows(lambda request: [1], make_request(alice)) is True
+    assert allows(lambda request: None, make_request(alice)) is False
 
 
-def test_authenticated(alice):
-    assert allows(mcp.AUTHENTICATED, asked(alice))
+def test_authenticated_allows_any_user(alice):
+    assert allows(mcp.AUTHENTICATED, make_request(alice))
 
 
-@pytest.mark.parametrize("permission", [mcp.AUTHENTICATED, "auth.add_user", yes])
-def test_a_user_who_is_not_active_is_nobody(db, permission):
+@pytest.mark.parametrize("permission", [mcp.AUTHENTICATED, "auth.add_user", always_true])
+def test_inactive_superuser_is_not_allowed(db, permission):
     boss = User.objects.create_superuser("boss", is_active=False)
-    assert not allows(permission, asked(boss))
+    assert not allows(permission, make_request(boss))
 
 
-def test_a_superuser_has_every_codename(db):
-    assert allows("shop.change_invoice", asked(User.objects.create_superuser("boss")))
+def test_superuser_has_every_codename(db):
+    assert allows("shop.change_invoice", make_request(User.objects.create_superuser("boss")))
 
 
-@pytest.mark.parametrize("permission", [later, Later()])
-def test_a_coroutine_never_allows(alice, permission):
+@pytest.mark.parametrize("permission", [asynchronous, AsynchronousCallable()])
+def test_coroutine_as_a_result_raises(alice, permission):
     with pytest.raises(TypeError, match="async"):
-        allows(permission, asked(alice))
+        allows(permission, make_request(alice))
 
 
-def test_truth_of_an_awaitable_that_is_no_coroutine():
+def test_awaitable_as_a_result_raises():
     class Promise:
         def __await__(self):
             yield
@@ -100,25 +100,25 @@ def test_truth_of_an_awaitable_that_is_no_coroutine():
         truth(Promise())
 
 
-def test_what_is_free():
+def test_public_and_authenticated_are_free():
     assert is_free(mcp.PUBLIC) and is_free(mcp.AUTHENTICATED)
-    assert not is_free("shop.change_invoice") and not is_free(yes)
+    assert not is_free("shop.change_invoice") and not is_free(always_true)
 
 
-@pytest.mark.parametrize("permission", [mcp.PUBLIC, mcp.AUTHENTICATED, "app.code", yes])
-def test_permissions_there_are(permission):
+@pytest.mark.parametrize("permission", [mcp.PUBLIC, mcp.AUTHENTICATED, "app.code", always_true])
+def test_valid_permission_has_no_problem(permission):
     assert problem(permission) is None
 
 
 @pytest.mark.parametrize(
     "permission", ["", "change_invoice", "shop.", ".change_invoice", None, True, 7, ["a.b"]]
 )
-def test_permissions_there_are_not(permission):
+def test_invalid_permission_is_a_problem(permission):
     assert repr(permission) in problem(permission)
 
 
-def test_a_class_is_no_permission():
-    """It is callable, and an instance of it is true: everybody would be let in."""
+def test_class_as_a_permission_is_a_problem():
+    """Calling it returns an instance, which is true, so everybody would be allowed."""
 
     class IsAdminUser:
         def __init__(self, request):
@@ -127,36 +127,36 @@ def test_a_class_is_no_permission():
     assert "class" in problem(IsAdminUser)
 
 
-def test_an_async_function_is_no_permission():
-    assert "async" in problem(later)
+def test_async_function_as_a_permission_is_a_problem():
+    assert "async" in problem(asynchronous)
 
 
-def test_they_read_as_they_are_written():
+def test_repr_of_public_and_authenticated():
     assert repr(mcp.PUBLIC) == "mcp.PUBLIC" and repr(mcp.AUTHENTICATED) == "mcp.AUTHENTICATED"
 
 
-def test_model_permissions_are_never_asked_about_an_object(alice, invoice, monkeypatch):
-    """Django's ModelBackend answers False for everybody when given an object."""
+def test_has_perm_is_called_without_an_object(alice, invoice, monkeypatch):
+    """Django's ModelBackend returns False for every user if an object is given."""
     seen = []
     monkeypatch.setattr(
         User, "has_perm", lambda self, perm, obj=None: seen.append((perm, obj)) or True
     )
     alice = User.objects.get(pk=alice.pk)
-    assert allows("shop.change_invoice", asked(alice))
+    assert allows("shop.change_invoice", make_request(alice))
     assert seen == [("shop.change_invoice", None)]
 
 
-def test_permissions_of_this_moment(bob):
-    """A principal is loaded for every call; what it held before counts for nothing."""
+def test_permission_granted_after_loading_the_user_applies(bob):
+    """The user is loaded again for every call."""
     bob.user_permissions.add(Permission.objects.get(codename="change_invoice"))
-    assert allows("shop.change_invoice", asked(User.objects.get(pk=bob.pk)))
+    assert allows("shop.change_invoice", make_request(User.objects.get(pk=bob.pk)))
 
 
-def test_the_anonymous_user_is_not_active():
+def test_anonymous_user_is_not_active():
     assert AnonymousUser().is_active is False
 
 
-# Codenames that no model declares.
+# Unknown codenames.
 
 
 @pytest.mark.parametrize(
@@ -169,18 +169,16 @@ def test_the_anonymous_user_is_not_active():
 )
 def test_permission_that_does_not_exist_is_a_warning(server, codename, meant):
     server.tool(name="read", permission=codename)(lambda request: "x")
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.W011" and repr(codename) in message.msg
     assert (f"Did you mean {meant!r}?" in message.hint) is bool(meant)
 
 
 @pytest.mark.parametrize("codename", ["shop.view_invoice", "shop.refund_invoice", "auth.add_user"])
-def test_permission_that_a_model_declares_exists_and_no_query_is_made(
-    server, codename, monkeypatch
-):
+def test_permission_that_a_model_declares_is_valid_without_a_query(server, codename, monkeypatch):
     monkeypatch.setattr(Invoice._meta, "permissions", [("refund_invoice", "Can refund invoice")])
     server.tool(name="read", permission=codename)(lambda request: "x")
-    right(server)
+    valid_catalog(server)
 
 
 def test_permission_of_an_operation_that_does_not_exist_is_a_warning(server):
@@ -191,7 +189,7 @@ def test_permission_of_an_operation_that_does_not_exist_is_a_warning(server):
         operation_permissions = {"update": "shop.chnage_customer"}
 
     server.register(Customer, Rows)
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.W011" and "'shop.chnage_customer'" in message.msg
     assert "Did you mean 'shop.change_customer'?" in message.hint
 
@@ -203,18 +201,21 @@ def test_default_permission_that_the_model_does_not_have_is_a_warning(server, mo
         fields = ["name"]
 
     server.register(Customer, Rows)
-    assert only(server).id == "django_mcp.W011" and "shop.view_customer" in only(server).msg
+    assert (
+        single_problem(server).id == "django_mcp.W011"
+        and "shop.view_customer" in single_problem(server).msg
+    )
 
 
-def test_a_backend_of_the_project_may_know_other_permissions(server, settings):
+def test_permission_of_a_custom_backend_is_valid(server, settings):
     settings.AUTHENTICATION_BACKENDS = [f"{__name__}.Rules"]
     server.tool(name="read", permission="rules.read")(lambda request: "x")
-    right(server)
+    valid_catalog(server)
     server._forget()
     server.tool(name="write", permission="shop.view_invoise")(lambda request: "x")
-    assert only(server).id == "django_mcp.W011"
+    assert single_problem(server).id == "django_mcp.W011"
 
 
-def test_without_django_auth_no_permission_is_looked_for(monkeypatch):
+def test_codenames_are_not_checked_without_django_auth(monkeypatch):
     monkeypatch.setattr(apps, "is_installed", lambda name: False)
     assert unknown_codename("shop.no_such") is None

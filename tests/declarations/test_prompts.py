@@ -1,4 +1,4 @@
-"""Prompts: conversations a user may start, whose arguments arrive as strings."""
+"""Prompts: their definition, arguments, completion and checks."""
 
 import enum
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ from pydantic import Field
 import django_mcp as mcp
 from tests.shop.models import Customer
 
-from .world import asked, ids, only, right
+from .helpers import make_request, problem_ids, single_problem, valid_catalog
 
 
 class Size(enum.Enum):
@@ -25,9 +25,9 @@ def visit(request, country: Literal["fr", "de"], days: int = 1, *, size: Size | 
     return f"{country} {days} {size}"
 
 
-def test_a_function(server):
+def test_definition_of_a_prompt_function(server):
     server.prompt(title="Visit")(visit)
-    assert right(server).prompts["visit"]._definition() == {
+    assert valid_catalog(server).prompts["visit"]._definition() == {
         "name": "visit",
         "title": "Visit",
         "description": "Plan a visit.",
@@ -39,7 +39,7 @@ def test_a_function(server):
     }
 
 
-def test_a_class(server):
+def test_definition_of_a_prompt_class(server):
     class Greet(mcp.Prompt):
         """Greet somebody."""
 
@@ -49,56 +49,56 @@ def test_a_class(server):
             return f"Greet {name}."
 
     server.register(Greet)
-    prompt = right(server).prompts["greet"]
+    prompt = valid_catalog(server).prompts["greet"]
     shown = prompt._definition()
     assert shown["arguments"] == [{"name": "name", "title": "Whom", "required": True}]
-    assert shown["icons"] and prompt._implementation(asked(), name="A") == "Greet A."
+    assert shown["icons"] and prompt._implementation(make_request(), name="A") == "Greet A."
 
 
-def test_a_prompt_without_arguments(server):
+def test_prompt_without_arguments(server):
     server.prompt(name="a")(lambda request: "x")
-    assert right(server).prompts["a"]._definition() == {"name": "a"}
+    assert valid_catalog(server).prompts["a"]._definition() == {"name": "a"}
 
 
-def test_what_completes_itself(server):
+def test_arguments_with_choices_are_completed(server):
     server.prompt(visit)
-    completers = right(server).prompts["visit"]._completers
+    completers = valid_catalog(server).prompts["visit"]._completers
     assert set(completers) == {"country", "size"}
-    assert list(completers["country"](asked(), "f", {})) == ["fr"]
+    assert list(completers["country"](make_request(), "f", {})) == ["fr"]
 
 
-def test_arguments_are_read_from_strings(server):
+def test_prompt_arguments_are_read_from_strings(server):
     server.prompt(visit)
-    read = right(server).prompts["visit"]._arguments.read_text
+    read = valid_catalog(server).prompts["visit"]._arguments.read_text
     assert read({"country": "fr", "days": "3", "size": "s"}) == {
         "country": "fr", "days": 3, "size": Size.SMALL,
     }  # fmt: skip
 
 
-def test_a_class_without_a_method(server):
+def test_class_without_handle_is_an_error(server):
     server.register(type("Idle", (mcp.Prompt,), {}))
-    assert only(server).id == "django_mcp.E030"
+    assert single_problem(server).id == "django_mcp.E030"
     with pytest.raises(NotImplementedError):
-        mcp.Prompt().handle(asked())
+        mcp.Prompt().handle(make_request())
 
 
 @pytest.mark.parametrize("annotation", [None, "Nowhere", Customer, type("Odd", (), {})])
-def test_arguments_without_a_type(server, annotation):
+def test_argument_without_a_usable_type_is_an_error(server, annotation):
     def ask(request, a) -> str:
         return "x"
 
     if annotation is not None:
         ask.__annotations__["a"] = annotation
     server.prompt(ask)
-    assert only(server).id == "django_mcp.E030"
+    assert single_problem(server).id == "django_mcp.E030"
 
 
-def test_what_no_string_can_be(server):
+def test_type_that_a_string_cannot_represent_is_an_error(server):
     @server.prompt
     def ask(request, names: list[str]) -> str:
         return "x"
 
-    message = only(server)
+    message = single_problem(server)
     assert (
         message.id == "django_mcp.E018"
         and "names of a prompt cannot be read from a string" in message.msg
@@ -106,6 +106,6 @@ def test_what_no_string_can_be(server):
 
 
 @pytest.mark.parametrize("option", ["read_only", "destructive", "atomic", "input_schema", "uri"])
-def test_options_of_tools_are_none_of_prompts(server, option):
+def test_option_of_tools_is_an_error_for_prompts(server, option):
     server.prompt(**{option: True})(visit)
-    assert ids(server) == ["E003"]
+    assert problem_ids(server) == ["E003"]

@@ -1,4 +1,4 @@
-"""Questions are values: how they are written, whom they may be asked, what an answer means."""
+"""Questions to the client: their parameters, required capabilities, digests and answers."""
 
 import dataclasses
 import enum
@@ -26,7 +26,7 @@ def accept(**content):
     return {"action": "accept", "content": content}
 
 
-# How they are written.
+# Parameters.
 
 
 @pytest.mark.parametrize(
@@ -66,24 +66,24 @@ def accept(**content):
         (mcp.Roots(), {}, {"roots": {}}),
     ],
 )  # fmt: skip
-def test_what_is_asked_and_of_whom(question, params, required):
+def test_parameters_and_required_capabilities_of_a_question(question, params, required):
     assert question.params() == params and question.required() == required
     assert question.wire() == {"method": question.method, "params": params}
     question.check()
-    if "url" not in params:  # a page to visit gets its id when it is sent
+    if "url" not in params:  # a URL question gets its id when it is sent
         message = encode_request(LATEST, "1", question.method, params)
         if message is not None:
             message_conforms(LATEST, message)
 
 
 @pytest.mark.parametrize("tools", [None, [], ()])
-def test_without_tools_none_are_needed(tools):
+def test_sample_without_tools_does_not_require_tool_support(tools):
     question = mcp.Sample("hi", tools=tools)
     assert question.required() == {"sampling": {}} and "tools" not in question.params()
     assert mcp.Sample("hi", include_context="none").required() == {"sampling": {}}
 
 
-def test_words_may_be_lazy():
+def test_messages_may_be_lazy_translations():
     question = mcp.Elicit(gettext_lazy("Yes"))
     assert type(question.message) is str and question.params()["message"] == "Yes"
     question.check()
@@ -92,13 +92,13 @@ def test_words_may_be_lazy():
     assert type(sample.params()["systemPrompt"]) is str
 
 
-def test_questions_are_values():
+def test_questions_are_immutable_and_comparable():
     assert mcp.Elicit("a") == mcp.Elicit("a") != mcp.Elicit("b") and mcp.Roots() == mcp.Roots()
     with pytest.raises(dataclasses.FrozenInstanceError):
         mcp.Elicit("a").message = "b"
 
 
-def test_a_question_of_no_kind():
+def test_base_class_of_questions_is_not_implemented():
     for ask in (Question().params, lambda: Question().read({})):
         with pytest.raises(NotImplementedError):
             ask()
@@ -107,17 +107,17 @@ def test_a_question_of_no_kind():
     question.check()
 
 
-def test_only_a_django_form_may_look_up_rows():
+def test_only_django_forms_may_query_rows():
     from django import forms
 
     assert mcp.Elicit("Who?", forms.Form).looks_up
     assert not mcp.Elicit("Who?", Size).looks_up and not mcp.Elicit("Who?").looks_up
 
 
-# Exactly this question.
+# Digests.
 
 
-def test_another_question_has_another_digest():
+def test_different_questions_have_different_digests():
     questions = [
         mcp.Elicit("Refund 100?"), mcp.Elicit("Refund 5000?"), mcp.Elicit("Refund 100?", str),
         mcp.Elicit("Refund 100?", url="https://a.example"), mcp.Elicit("Refund 100?", Size),
@@ -128,27 +128,27 @@ def test_another_question_has_another_digest():
     assert len(digests) == len(questions)
 
 
-def test_the_same_question_twice_is_two():
+def test_same_question_asked_twice_has_two_digests():
     question = mcp.Elicit("Sure?")
     assert question.digest(1) == mcp.Elicit("Sure?").digest(1) != question.digest(2)
     assert mcp.Sample("a").digest(1) != mcp.Sample("a").digest(2)
 
 
-def test_roots_are_asked_for_once():
+def test_roots_have_the_same_digest_when_asked_again():
     assert mcp.Roots().digest(1) == mcp.Roots().digest(2)
 
 
-def test_what_is_not_asked_is_not_in_the_digest():
+def test_key_default_and_timeout_are_not_in_the_digest():
     plain = mcp.Elicit("Sure?")
     other = mcp.Elicit("Sure?", key="a", default=False, timeout=5)
     assert plain.digest(1) == other.digest(1)
 
 
-def test_any_text_has_a_digest():
+def test_text_with_lone_surrogates_has_a_digest():
     assert mcp.Elicit("\ud800").digest(1) != mcp.Elicit("\ud801").digest(1)
 
 
-# What must not be asked.
+# Forbidden questions.
 
 
 @pytest.mark.parametrize(
@@ -162,30 +162,30 @@ def test_any_text_has_a_digest():
         mcp.Sample("hi", tool_choice="perhaps"),
     ],
 )
-def test_what_is_asked_of_nobody(question):
+def test_forbidden_or_invalid_question_raises(question):
     with pytest.raises(ValueError, match=r"."):
         question.check()
 
 
-def test_an_id_in_a_url_is_none_yet():
+def test_url_with_an_elicitation_id_placeholder_is_valid():
     mcp.Elicit("Pay.", url="https://shop.example/pay?id={elicitation_id}").check()
 
 
-# What an answer means.
+# Answers.
 
 
-def test_a_form():
+def test_answer_of_a_form_is_read():
     assert mcp.Elicit("Sure?").read(accept(answer=False)) is False
     assert mcp.Elicit("Which?", Size).read(accept(answer="s")) is Size.SMALL
 
 
-def test_a_page_that_was_visited():
+def test_accepted_url_question_is_true():
     question = mcp.Elicit("Pay.", url="https://shop.example/pay")
     assert question.read({"action": "accept"}) is True
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_who_does_not_answer(action):
+def test_declined_question_raises_or_returns_the_default(action):
     with pytest.raises(mcp.Declined) as declined:
         mcp.Elicit("Sure?").read({"action": action})
     assert declined.value.action == action
@@ -193,7 +193,7 @@ def test_who_does_not_answer(action):
         assert mcp.Elicit("Sure?", default=default).read({"action": action}) is default
 
 
-def test_only_what_a_user_may_decline_takes_a_default():
+def test_sample_and_roots_have_no_default():
     for ask in (partial(mcp.Sample, "Hello"), mcp.Roots):
         with pytest.raises(TypeError, match="default"):
             ask(default=None)
@@ -207,12 +207,12 @@ def test_only_what_a_user_may_decline_takes_a_default():
         accept(), accept(answer="yes"), accept(answer=None), accept(other=True),
     ],
 )  # fmt: skip
-def test_answers_that_are_wrong(answer):
+def test_invalid_answer_raises(answer):
     with pytest.raises(WrongAnswer):
         mcp.Elicit("Sure?").read(answer)
 
 
-def test_who_answers_wrongly_is_told_why():
+def test_repeated_question_contains_the_reason():
     question = mcp.Elicit("How many?", int, key="count")
     again = question.again("answer: 'x' is not of type 'integer'")
     assert "'x' is not of type 'integer'" in again.message and "How many?" in again.message
@@ -220,7 +220,7 @@ def test_who_answers_wrongly_is_told_why():
     assert mcp.Roots().again("wrong") == mcp.Roots()
 
 
-def test_a_sample():
+def test_answer_of_a_sample_is_read():
     answer = {"content": [TEXT, USE, {"type": "text", "text": "ho"}], "model": "m"}
     sampled = mcp.Sample("hi").read(answer | {"stopReason": "toolUse"})
     assert sampled.text == "hi\nho" and sampled.tool_uses == [USE]
@@ -229,12 +229,12 @@ def test_a_sample():
 
 
 @pytest.mark.parametrize("answer", [{}, {"content": "hi"}, {"content": {"type": "nonsense"}}])
-def test_samples_that_are_none(answer):
+def test_invalid_answer_of_a_sample_raises(answer):
     with pytest.raises(WrongAnswer):
         mcp.Sample("hi").read(answer)
 
 
-def test_roots():
+def test_answer_of_roots_is_read():
     answer = {"roots": [{"uri": "file:///a", "name": "A"}, {"uri": "file:///b", "name": None}]}
     assert mcp.Roots().read(answer) == [mcp.Root("file:///a", "A"), mcp.Root("file:///b")]
     assert mcp.Roots().read({"roots": []}) == []
@@ -244,31 +244,31 @@ def test_roots():
 @pytest.mark.parametrize(
     "uri", ["https://example.com/a", "/a", "file:", "files:///a", "git://a", "", "http://file://"]
 )
-def test_a_root_that_is_no_file_uri_is_refused(uri):
+def test_root_without_a_file_uri_is_refused(uri):
     with pytest.raises(mcp.ClientError, match="file://"):
         mcp.Roots().read({"roots": [{"uri": "file:///a"}, {"uri": uri}]})
 
 
 @pytest.mark.parametrize("answer", [{}, {"roots": None}, {"roots": ["a"]}, {"roots": [{}]}])
-def test_roots_that_are_none(answer):
+def test_invalid_answer_of_roots_raises(answer):
     with pytest.raises(WrongAnswer):
         mcp.Roots().read(answer)
 
 
-# Answers as they are kept.
+# Stored answers.
 
 
-def test_a_result():
+def test_stored_result_is_read():
     assert read_answer(mcp.Elicit("Sure?"), {"result": accept(answer=True)}) is True
 
 
 @pytest.mark.parametrize("answer", [{}, {"result": None}, {"result": [1]}, {"result": "x"}])
-def test_what_is_no_answer(answer):
+def test_invalid_stored_answer_raises(answer):
     with pytest.raises(WrongAnswer):
         read_answer(mcp.Elicit("Sure?"), answer)
 
 
-def test_an_error_of_the_client():
+def test_stored_error_of_the_client_raises_client_error():
     with pytest.raises(mcp.ClientError) as error:
         read_answer(mcp.Roots(), {"error": {"code": -1, "message": "No."}})
     assert (error.value.code, error.value.message) == (-1, "No.")
@@ -276,12 +276,12 @@ def test_an_error_of_the_client():
         read_answer(mcp.Roots(), {"error": {"code": None, "message": None}})
 
 
-def test_nobody_answered_in_time():
+def test_stored_timeout_raises_timed_out():
     with pytest.raises(mcp.TimedOut):
         read_answer(mcp.Elicit("Sure?", default=True), {"timeout": 600})
 
 
 @pytest.mark.parametrize("message", [Tag(label="hidden"), [Tag(label="hidden")], 7, None])
-def test_message_of_a_question_is_text(message):
+def test_message_that_is_no_text_raises(message):
     with pytest.raises(TypeError, match="message must be text"):
         mcp.Elicit(message)

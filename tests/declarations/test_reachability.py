@@ -1,4 +1,4 @@
-"""Whether clients can find the rows of a resource: by a list, a search, another row or a tool."""
+"""The warning about rows that clients cannot find by a list, a search, another row or a tool."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from django_mcp.checks import check_declarations
 from django_mcp.declarations.model_checks import unreachable
 from tests.shop.models import Company, Customer, Invoice, Tag
 
-from .world import right
+from .helpers import valid_catalog
 
 
 class Rows(mcp.ModelResource):
@@ -17,8 +17,8 @@ class Rows(mcp.ModelResource):
         return self.model.objects.all()
 
 
-def found(server):
-    return [(message.id, message.obj.model) for message in unreachable(right(server))]
+def warnings(server):
+    return [(message.id, message.obj.model) for message in unreachable(valid_catalog(server))]
 
 
 def declare(server, model, *fields, **attributes):
@@ -27,7 +27,7 @@ def declare(server, model, *fields, **attributes):
 
 def test_resource_with_only_fields_is_a_warning(server):
     declare(server, Invoice, "number")
-    assert found(server) == [("django_mcp.W062", Invoice)]
+    assert warnings(server) == [("django_mcp.W062", Invoice)]
     (message,) = unreachable(server._catalog)
     assert message.hint and not message.is_serious()
 
@@ -41,53 +41,53 @@ def test_resource_with_only_fields_is_a_warning(server):
         {"get_listed": lambda self, request: self.get_queryset(request)},
     ],
 )
-def test_rows_that_are_listed_or_searched_are_found(server, attributes):
+def test_listed_or_searchable_rows_are_reachable(server, attributes):
     declare(server, Invoice, "number", **attributes)
-    assert found(server) == []
+    assert warnings(server) == []
 
 
-def test_rows_are_found_by_the_keys_that_other_rows_show(server):
+def test_rows_are_reachable_by_keys_in_other_rows(server):
     declare(server, Invoice, "number", "customer", "tags", search_fields=["number"])
     declare(server, Customer, "name")
     declare(server, Tag, "label")
     declare(server, Company, "name")
-    assert found(server) == [("django_mcp.W062", Company)]
+    assert warnings(server) == [("django_mcp.W062", Company)]
 
 
-def test_rows_are_found_by_a_tool_that_returns_them(server):
+def test_rows_are_reachable_by_a_tool_that_returns_them(server):
     declare(server, Invoice, "number")
 
     @server.tool
     def latest(request) -> list[Invoice]:
         return []
 
-    assert found(server) == []
+    assert warnings(server) == []
 
 
-def test_rows_are_not_found_by_a_tool_that_takes_them_or_by_keys_of_their_own_kind(server):
+def test_tool_argument_or_self_reference_does_not_make_rows_reachable(server):
     declare(server, Customer, "name", "referred_by")
 
     @server.tool
     def greet(request, customer: Customer) -> str:
         return customer.name
 
-    assert found(server) == [("django_mcp.W062", Customer)]
+    assert warnings(server) == [("django_mcp.W062", Customer)]
 
 
-def test_rows_that_are_found_only_from_each_other_are_a_warning(server):
+def test_rows_that_refer_only_to_each_other_are_a_warning(server):
     declare(server, Invoice, "number", "customer")
     declare(server, Customer, "name", "invoices")
-    assert found(server) == [("django_mcp.W062", Invoice), ("django_mcp.W062", Customer)]
+    assert warnings(server) == [("django_mcp.W062", Invoice), ("django_mcp.W062", Customer)]
 
 
-def test_rows_are_found_in_several_steps(server):
+def test_rows_are_reachable_in_several_steps(server):
     declare(server, Company, "name")
     declare(server, Customer, "name", "company")
     declare(server, Invoice, "number", "customer", listed=True)
-    assert found(server) == []
+    assert warnings(server) == []
 
 
-def test_tool_that_needs_a_key_finds_no_rows_of_that_kind(server):
+def test_tool_that_requires_an_unreachable_row_does_not_make_rows_reachable(server):
     declare(server, Invoice, "number")
     declare(server, Customer, "name")
 
@@ -99,10 +99,10 @@ def test_tool_that_needs_a_key_finds_no_rows_of_that_kind(server):
     def payer(request, invoice: Invoice) -> Customer:
         return invoice.customer
 
-    assert found(server) == [("django_mcp.W062", Invoice), ("django_mcp.W062", Customer)]
+    assert warnings(server) == [("django_mcp.W062", Invoice), ("django_mcp.W062", Customer)]
 
 
-def test_tool_finds_rows_by_a_key_that_can_be_found_or_left_out(server):
+def test_tool_with_a_reachable_or_optional_argument_makes_rows_reachable(server):
     declare(server, Invoice, "number", listed=True)
     declare(server, Customer, "name")
     declare(server, Tag, "label")
@@ -115,12 +115,12 @@ def test_tool_finds_rows_by_a_key_that_can_be_found_or_left_out(server):
     def tags(request, like: Tag | None = None) -> list[Tag]:
         return []
 
-    assert found(server) == []
+    assert warnings(server) == []
 
 
-def test_rows_are_not_found_by_tools_that_write_them(server):
+def test_operations_do_not_make_rows_reachable(server):
     declare(server, Customer, "name", operations=["update"])
-    assert found(server) == [("django_mcp.W062", Customer)]
+    assert warnings(server) == [("django_mcp.W062", Customer)]
 
 
 @pytest.mark.parametrize(
@@ -131,19 +131,19 @@ def test_rows_are_not_found_by_tools_that_write_them(server):
         (["pk"], "other://{label}", False),
     ],
 )
-def test_second_resource_of_a_model_is_found_by_a_key_that_the_first_shows(
+def test_second_resource_of_a_model_is_reachable_by_the_key_in_the_first(
     server, shown, uri, is_found
 ):
     declare(server, Tag, *shown, listed=True, default=True, name="first")
     declare(server, Tag, "label", uri=uri, name="second")
-    assert found(server) == ([] if is_found else [("django_mcp.W062", Tag)])
+    assert warnings(server) == ([] if is_found else [("django_mcp.W062", Tag)])
 
 
-def test_the_check_of_a_project_says_it(server):
+def test_system_check_contains_the_warning(server):
     declare(server, Invoice, "number")
     assert "django_mcp.W062" in {message.id for message in check_declarations()}
 
 
-def test_a_wrong_declaration_comes_first(server):
+def test_warning_is_omitted_if_a_declaration_is_invalid(server):
     declare(server, Invoice, "nubmer")
     assert {message.id for message in check_declarations()} == {"django_mcp.E056"}

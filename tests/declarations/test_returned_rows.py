@@ -1,4 +1,4 @@
-"""Rows that a tool returns leave only if their caller could read them, unless they are trusted."""
+"""Rows in results of tools are sent only if the caller may read them or they are trusted."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -18,10 +18,10 @@ from django_mcp.declarations.outputs import Mismatch, Output
 from django_mcp.declarations.returned_rows import HiddenRows
 from tests.shop.models import Company, Customer, Invoice, LedgerLine, Place, Warehouse
 
-from .world import asked, right
+from .helpers import make_request, valid_catalog
 
 
-class Own(mcp.ModelResource):
+class OwnInvoices(mcp.ModelResource):
     permission = mcp.AUTHENTICATED
     fields = ["number", "customer__name"]
 
@@ -29,11 +29,11 @@ class Own(mcp.ModelResource):
         return super().get_queryset(request).filter(company__members=request.user)
 
 
-class OwnCustomers(Own):
+class OwnCustomers(OwnInvoices):
     fields = ["name"]
 
 
-class Cheap(Own):
+class Cheap(OwnInvoices):
     def has_object_permission(self, request, obj, operation):
         return obj.total < 10
 
@@ -45,23 +45,23 @@ class Holder:
 
 @pytest.fixture
 def returning(server):
-    """The output of a tool that is annotated with ``annotation``."""
+    """Return a function that makes the output of a tool with the given annotation."""
 
-    def made(annotation: Any, resource: Any = Own) -> Any:
+    def made(annotation: Any, resource: Any = OwnInvoices) -> Any:
         def ask(request): ...
 
         ask.__annotations__["return"] = annotation
         server.register(Invoice, resource)
         server.register(Customer, OwnCustomers)
         server.tool(ask)
-        return right(server).tools["ask"]._output
+        return valid_catalog(server).tools["ask"]._output
 
     return made
 
 
 @pytest.fixture
 def hidden(bob):
-    """An invoice of another company than alice's."""
+    """Create an invoice of a company that alice does not belong to."""
     company = Company.objects.get(name="Bolts")
     customer = Customer.objects.create(company=company, name="Carl")
     return Invoice.objects.create(
@@ -91,39 +91,41 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("annotation", "shape"), SHAPES)
-def test_row_that_its_caller_cannot_read_is_not_sent(
+def test_row_that_the_caller_may_not_read_is_not_sent(
     returning, server, alice, bob, invoice, hidden, annotation, shape
 ):
     output = returning(annotation)
     with pytest.raises(HiddenRows, match=r"^Not found\.$") as raised:
-        output.structured(shape([invoice, hidden]), asked(alice, server))
+        output.structured(shape([invoice, hidden]), make_request(alice, server))
     assert raised.value.detail == f"model=shop.Invoice count=1 pk={hidden.pk}"
 
 
 @pytest.mark.parametrize(("annotation", "shape"), SHAPES)
-def test_row_that_its_caller_can_read_is_sent(returning, server, alice, invoice, annotation, shape):
-    assert "A-1" in str(returning(annotation).structured(shape([invoice]), asked(alice, server)))
+def test_row_that_the_caller_may_read_is_sent(returning, server, alice, invoice, annotation, shape):
+    assert "A-1" in str(
+        returning(annotation).structured(shape([invoice]), make_request(alice, server))
+    )
 
 
 @pytest.mark.parametrize(("annotation", "shape"), SHAPES)
-def test_trusted_rows_are_sent_without_a_query_of_the_resource(
+def test_trusted_rows_are_sent_without_a_permission_query(
     returning, server, alice, invoice, hidden, annotation, shape, django_assert_max_num_queries
 ):
     output, value = returning(annotation), shape([invoice, hidden])
-    # Loads what the fields show of related rows.
-    assert "B-1" in str(output.structured(mcp.trusted(value), asked(alice, server)))
-    with django_assert_max_num_queries(1) as queries:  # that of a queryset itself
-        output.structured(mcp.trusted(value), asked(alice, server))
+    # The first call loads the columns of related rows.
+    assert "B-1" in str(output.structured(mcp.trusted(value), make_request(alice, server)))
+    with django_assert_max_num_queries(1) as queries:  # the query of a queryset
+        output.structured(mcp.trusted(value), make_request(alice, server))
     assert not any("members" in query["sql"] for query in queries)
 
 
 def test_trusted_rows_show_only_the_fields_of_their_resource(returning, server, alice, hidden):
-    shown = returning(Any).structured({"a": mcp.trusted([hidden])}, asked(alice, server))
+    shown = returning(Any).structured({"a": mcp.trusted([hidden])}, make_request(alice, server))
     assert set(shown["a"][0]) == {"_uri", "number", "customer__name"}
 
 
 def test_trusted_row_in_a_list_of_the_model_is_sent(returning, server, alice, invoice, hidden):
-    output, request = returning(list[Invoice]), asked(alice, server)
+    output, request = returning(list[Invoice]), make_request(alice, server)
     shown = output.structured([invoice, mcp.trusted(hidden)], request)
     assert [row["number"] for row in shown] == ["A-1", "B-1"]
     with pytest.raises(HiddenRows):
@@ -133,7 +135,7 @@ def test_trusted_row_in_a_list_of_the_model_is_sent(returning, server, alice, in
 def test_rows_beside_trusted_ones_are_checked(returning, server, alice, hidden):
     value = {"a": mcp.trusted(hidden), "b": hidden}
     with pytest.raises(HiddenRows):
-        returning(Any).structured(value, asked(alice, server))
+        returning(Any).structured(value, make_request(alice, server))
 
 
 def test_one_query_checks_all_rows_of_a_model(
@@ -148,21 +150,21 @@ def test_one_query_checks_all_rows_of_a_model(
     ]  # fmt: skip
     output = returning(Any)
     with django_assert_num_queries(2):  # one for each model
-        output.structured({"a": rows, "b": invoice.customer}, asked(alice, server))
+        output.structured({"a": rows, "b": invoice.customer}, make_request(alice, server))
 
 
-def test_object_permission_is_asked_too(returning, server, alice, invoice):
+def test_object_permission_of_returned_rows_is_checked(returning, server, alice, invoice):
     output = returning(Invoice, Cheap)
     with pytest.raises(HiddenRows):
-        output.structured(invoice, asked(alice, server))
+        output.structured(invoice, make_request(alice, server))
     Invoice.objects.update(total=5)
-    assert output.structured(Invoice.objects.get(), asked(alice, server))["number"] == "A-1"
+    assert output.structured(Invoice.objects.get(), make_request(alice, server))["number"] == "A-1"
 
 
-def test_row_of_a_resource_that_its_caller_may_not_use_is_not_sent(returning, server, invoice):
-    """``get_queryset`` is not called: it filters by a user, and there is none."""
+def test_row_of_a_resource_without_permission_is_not_sent(returning, server, invoice):
+    """``get_queryset`` is not called, because there is no user to filter by."""
     with pytest.raises(HiddenRows):
-        returning(Invoice).structured(invoice, asked(server=server))
+        returning(Invoice).structured(invoice, make_request(server=server))
 
 
 @pytest.mark.parametrize("change", ["delete", "new", "moved"])
@@ -177,7 +179,7 @@ def test_row_that_is_not_in_the_database_is_not_sent(
         invoice.company = Company.objects.get(name="Bolts")
         invoice.save()
     with pytest.raises(HiddenRows):
-        returning(Invoice).structured(invoice, asked(alice, server))
+        returning(Invoice).structured(invoice, make_request(alice, server))
 
 
 def saved_with_a_text_key(alice):
@@ -203,7 +205,7 @@ def row_with_a_composite_key(alice):
         (row_with_a_composite_key, LedgerLine, "text"),
     ],
 )
-def test_every_kind_of_key_is_found_again(server, alice, made, model, field):
+def test_rows_with_text_inherited_and_composite_keys_are_checked(server, alice, made, model, field):
     class Rows(mcp.ModelResource):
         permission = mcp.AUTHENTICATED
         fields = [field]
@@ -212,11 +214,11 @@ def test_every_kind_of_key_is_found_again(server, alice, made, model, field):
             return super().get_queryset(request).all()
 
     server.register(model, Rows)
-    right(server)
-    assert Output().structured(made(alice), asked(alice, server))[field] == "P"
+    valid_catalog(server)
+    assert Output().structured(made(alice), make_request(alice, server))[field] == "P"
 
 
-# Types of the project's own, which pydantic fills from the attributes of rows.
+# Types of the project that pydantic fills with the attributes of rows.
 
 
 class CustomerOut(BaseModel):
@@ -339,7 +341,7 @@ TYPED = [
     (HolderOut, lambda rows: Holder(rows[-1])),
     (HolderOut, lambda rows: Slotted(rows[-1])),
     (HolderOut, lambda rows: SimpleNamespace(invoice=rows[-1])),
-    # Names that core schemas of pydantic use themselves.
+    # Field names that are also keys in core schemas of pydantic.
     (MetadataOut, lambda rows: SimpleNamespace(metadata=SimpleNamespace(invoice=rows[-1]))),
     (DefaultOut, lambda rows: SimpleNamespace(default=SimpleNamespace(invoice=rows[-1]))),
     (HolderOut, lambda rows: Named(rows[-1])),
@@ -348,19 +350,21 @@ TYPED = [
 
 
 @pytest.mark.parametrize(("annotation", "shape"), TYPED)
-def test_row_that_its_caller_cannot_read_fills_no_declared_type(
+def test_row_that_the_caller_may_not_read_is_not_sent_in_a_declared_type(
     returning, server, alice, bob, invoice, hidden, annotation, shape
 ):
     with pytest.raises(HiddenRows) as raised:
-        returning(annotation).structured(shape([invoice, hidden]), asked(alice, server))
+        returning(annotation).structured(shape([invoice, hidden]), make_request(alice, server))
     assert raised.value.detail == f"model=shop.Invoice count=1 pk={hidden.pk}"
 
 
 @pytest.mark.parametrize(("annotation", "shape"), TYPED)
-def test_row_that_its_caller_can_read_fills_a_declared_type(
+def test_row_that_the_caller_may_read_is_sent_in_a_declared_type(
     returning, server, alice, invoice, annotation, shape
 ):
-    assert "A-1" in str(returning(annotation).structured(shape([invoice]), asked(alice, server)))
+    assert "A-1" in str(
+        returning(annotation).structured(shape([invoice]), make_request(alice, server))
+    )
 
 
 @pytest.mark.parametrize(
@@ -371,39 +375,43 @@ def test_row_that_its_caller_can_read_fills_a_declared_type(
         (dict[str, InvoiceOut], lambda row: {"a": mcp.trusted(row)}),
     ],
 )
-def test_trusted_row_fills_a_declared_type(returning, server, alice, hidden, annotation, value):
-    assert "B-1" in str(returning(annotation).structured(value(hidden), asked(alice, server)))
+def test_trusted_row_is_sent_in_a_declared_type(
+    returning, server, alice, hidden, annotation, value
+):
+    assert "B-1" in str(
+        returning(annotation).structured(value(hidden), make_request(alice, server))
+    )
 
 
 @pytest.mark.parametrize("annotation", [NestedOut, AliasedOut])
-def test_related_row_that_fills_a_declared_type_is_checked(
+def test_related_row_in_a_declared_type_is_checked(
     returning, server, alice, bob, invoice, annotation
 ):
     output = returning(annotation)
-    assert "Carla" in str(output.structured(invoice, asked(alice, server)))
+    assert "Carla" in str(output.structured(invoice, make_request(alice, server)))
     Customer.objects.filter(pk=invoice.customer.pk).update(
         company=Company.objects.get(name="Bolts")
     )
     with pytest.raises(HiddenRows, match="Not found"):
-        output.structured(Invoice.objects.get(pk=invoice.pk), asked(alice, server))
+        output.structured(Invoice.objects.get(pk=invoice.pk), make_request(alice, server))
 
 
-def test_value_of_a_related_row_is_named_by_a_path_as_in_fields(
+def test_alias_path_reads_a_column_of_a_related_row_without_a_check(
     returning, server, alice, bob, invoice
 ):
     Customer.objects.filter(pk=invoice.customer.pk).update(
         company=Company.objects.get(name="Bolts")
     )
-    shown = returning(ReachingOut).structured(invoice, asked(alice, server))
+    shown = returning(ReachingOut).structured(invoice, make_request(alice, server))
     assert shown == {"number": "A-1", "customer_name": "Carla"}
 
 
-def test_row_without_a_resource_fills_a_declared_type(server, alice, invoice):
+def test_row_without_a_resource_is_sent_in_a_declared_type(server, alice, invoice):
     def ask(request) -> InvoiceOut: ...
 
     server.tool(ask)
-    output = right(server).tools["ask"]._output
-    assert output.structured(invoice, asked(alice, server)) == {"number": "A-1"}
+    output = valid_catalog(server).tools["ask"]._output
+    assert output.structured(invoice, make_request(alice, server)) == {"number": "A-1"}
 
 
 def test_iterator_that_cannot_be_read_twice_is_refused_with_a_hint(
@@ -411,7 +419,7 @@ def test_iterator_that_cannot_be_read_twice_is_refused_with_a_hint(
 ):
     value = SimpleNamespace(object_list=generated([invoice]), number=1)
     with pytest.raises(Mismatch, match="return a list"):
-        returning(PageOut).structured(value, asked(alice, server))
+        returning(PageOut).structured(value, make_request(alice, server))
 
 
 class StrictOut(BaseModel):
@@ -423,11 +431,9 @@ class HeldStrict:
     invoice: StrictOut
 
 
-def test_row_in_a_dataclass_is_checked_whatever_pydantic_writes_of_it(
-    returning, server, alice, bob, hidden
-):
+def test_row_in_a_dataclass_is_checked_before_validation(returning, server, alice, bob, hidden):
     with pytest.raises(HiddenRows):
-        returning(HeldStrict).structured(HeldStrict(hidden), asked(alice, server))
+        returning(HeldStrict).structured(HeldStrict(hidden), make_request(alice, server))
 
 
 def test_typed_value_without_rows_costs_no_query(
@@ -435,7 +441,7 @@ def test_typed_value_without_rows_costs_no_query(
 ):
     output = returning(list[InvoiceOut])
     with django_assert_num_queries(0):
-        shown = output.structured([{"number": "A"}] * 3, asked(alice, server))
+        shown = output.structured([{"number": "A"}] * 3, make_request(alice, server))
     assert shown == [{"number": "A"}] * 3
 
 
@@ -448,11 +454,11 @@ def test_typed_value_without_rows_costs_no_query(
         (list[str], lambda row: [row]),
     ],
 )
-def test_visible_row_in_a_type_without_a_form_for_it_is_refused(
+def test_visible_row_that_does_not_fit_the_type_is_refused(
     returning, server, alice, invoice, annotation, value
 ):
     with pytest.raises(Mismatch):
-        returning(annotation).structured(value(invoice), asked(alice, server))
+        returning(annotation).structured(value(invoice), make_request(alice, server))
 
 
 @pytest.mark.parametrize(
@@ -468,18 +474,18 @@ def test_visible_row_in_a_type_without_a_form_for_it_is_refused(
         lambda row: [lazy(lambda: [row], list)()],
     ],
 )
-def test_row_in_any_container_is_shown_by_its_fields_and_checked(
+def test_row_in_any_container_has_only_its_fields_and_is_checked(
     returning, server, alice, bob, invoice, hidden, value
 ):
     output = returning(Any)
     Invoice.objects.filter(pk=hidden.pk).delete()
-    shown = str(output.structured(value(invoice), asked(alice, server)))
+    shown = str(output.structured(value(invoice), make_request(alice, server)))
     assert "A-1" in shown and "_uri" in shown and "total" not in shown
     hidden.save(force_insert=True)
     with pytest.raises(HiddenRows):
-        output.structured(value(hidden), asked(alice, server))
+        output.structured(value(hidden), make_request(alice, server))
 
 
-def test_row_as_a_key_is_refused(returning, server, alice, invoice):
+def test_row_as_a_dict_key_is_refused(returning, server, alice, invoice):
     with pytest.raises(Mismatch):
-        returning(Any).structured({invoice: 1}, asked(alice, server))
+        returning(Any).structured({invoice: 1}, make_request(alice, server))

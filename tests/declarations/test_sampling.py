@@ -1,4 +1,4 @@
-"""The messages of a sample: nothing is sent, and nothing is believed, that is of no form."""
+"""Messages and options of sampling requests, and the content that the model returns."""
 
 import pytest
 
@@ -24,11 +24,11 @@ def assistant(content):
     return {"role": "assistant", "content": content}
 
 
-def sent(*given, tools=None):
+def messages_for(*given, tools=None):
     return sampling_messages(list(given), tools)
 
 
-# What is sent.
+# Messages to the model.
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def sent(*given, tools=None):
         ([assistant(USE), user([RESULT])], [assistant(USE), user([RESULT])]),
     ],
 )
-def test_messages(given, written):
+def test_messages_are_written_as_blocks(given, written):
     assert sampling_messages(given, None) == written
 
 
@@ -69,7 +69,7 @@ def test_images_and_audio_are_written_as_blocks(given, written):
 @pytest.mark.parametrize(
     "given", [b"bytes", [b"bytes"], [1], [None], [mcp.ResourceLink("a://b")], [mcp.Message(1)]]
 )
-def test_what_no_model_takes_is_refused(given):
+def test_unsupported_content_is_refused(given):
     with pytest.raises(ValueError, match=r"."):
         sampling_messages(given, None)
 
@@ -91,7 +91,7 @@ def test_what_no_model_takes_is_refused(given):
         [user({"type": "resource_link", "uri": "a://b", "name": "b"})],
     ],
 )
-def test_what_is_no_message(given):
+def test_invalid_message_is_refused(given):
     with pytest.raises(ValueError, match=r"."):
         sampling_messages(given, None)
 
@@ -108,29 +108,29 @@ def test_what_is_no_message(given):
         ([assistant(USE), user([RESULT | {"toolUseId": "2"}])], "have one tool result"),
     ],
 )
-def test_every_tool_use_is_answered_in_the_next_message(given, words):
+def test_tool_use_without_a_result_in_the_next_message_is_refused(given, words):
     with pytest.raises(ValueError, match=words):
-        sent(*given)
+        messages_for(*given)
 
 
-def test_several_tool_uses():
+def test_several_tool_uses_with_results_are_valid():
     two, answer = USE | {"id": "2"}, RESULT | {"toolUseId": "2"}
-    assert sent(assistant([TEXT, USE, two]), user([answer, RESULT]), "hi")
+    assert messages_for(assistant([TEXT, USE, two]), user([answer, RESULT]), "hi")
 
 
-def test_a_single_result_needs_no_list():
-    assert sent(assistant(USE), user(RESULT))[1] == user(RESULT)
+def test_single_tool_result_needs_no_list():
+    assert messages_for(assistant(USE), user(RESULT))[1] == user(RESULT)
 
 
-def test_structured_results_fit_the_schema_of_their_tool():
+def test_structured_result_must_fit_the_schema_of_its_tool():
     tools = [{"name": "add", "inputSchema": {}, "outputSchema": {"type": "integer"}}]
-    assert sent(assistant(USE), user([RESULT | {"structuredContent": 5}]), tools=tools)
-    assert sent(assistant(USE), user([RESULT]), tools=tools)
+    assert messages_for(assistant(USE), user([RESULT | {"structuredContent": 5}]), tools=tools)
+    assert messages_for(assistant(USE), user([RESULT]), tools=tools)
     wrong = RESULT | {"structuredContent": "five"}
     with pytest.raises(ValueError, match="does not fit its schema: 'five' is not"):
-        sent(assistant(USE), user([wrong]), tools=tools)
-    assert sent(assistant(USE), user([wrong | {"isError": True}]), tools=tools)
-    assert sent(assistant(USE), user([wrong]), tools=[{"name": "add", "inputSchema": {}}])
+        messages_for(assistant(USE), user([wrong]), tools=tools)
+    assert messages_for(assistant(USE), user([wrong | {"isError": True}]), tools=tools)
+    assert messages_for(assistant(USE), user([wrong]), tools=[{"name": "add", "inputSchema": {}}])
 
 
 @pytest.mark.parametrize(
@@ -140,18 +140,18 @@ def test_structured_results_fit_the_schema_of_their_tool():
         (1, "some", None), (1, None, "perhaps"), (1, "", None),
     ],
 )  # fmt: skip
-def test_options_no_client_knows(options):
+def test_invalid_option_is_refused(options):
     with pytest.raises(ValueError, match=r"."):
         check_sampling_options(*options)
 
 
 @pytest.mark.parametrize("context", [None, "none", "thisServer", "allServers"])
 @pytest.mark.parametrize("choice", [None, "auto", "required", "none"])
-def test_options_there_are(context, choice):
+def test_valid_options_are_accepted(context, choice):
     check_sampling_options(1, context, choice)
 
 
-# What comes back.
+# Answers of the model.
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_options_there_are(context, choice):
         ({"content": TEXT | {"secret": "of the client"}}, [TEXT]),
     ],
 )
-def test_what_the_model_said(answer, content):
+def test_content_of_the_answer_is_returned(answer, content):
     assert returned_blocks(answer) == content
 
 
@@ -182,7 +182,7 @@ def test_what_the_model_said(answer, content):
         {"content": TEXT, "role": "system"},
     ],
 )
-def test_what_no_model_says(answer):
+def test_invalid_answer_is_refused(answer):
     with pytest.raises(ValueError, match=r"."):
         returned_blocks(answer)
 

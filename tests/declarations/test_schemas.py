@@ -1,4 +1,4 @@
-"""JSON Schemas written by hand: what a value breaks, and what is wrong with the schema itself."""
+"""JSON Schemas: violations by a value, and problems of the schema itself."""
 
 import socket
 
@@ -19,7 +19,7 @@ CONDITIONAL = {
 # Values.
 
 
-def test_a_value_that_fits_breaks_nothing():
+def test_valid_value_has_no_violations():
     assert violations(CONDITIONAL, {"how": "card"}) == []
     assert violations(CONDITIONAL, {"how": "bank", "iban": "DE1"}) == []
 
@@ -34,28 +34,28 @@ def test_a_value_that_fits_breaks_nothing():
         ([], "[] is not of type 'object'"),
     ],
 )
-def test_what_a_value_breaks_is_said_with_its_place(value, words):
+def test_violation_names_the_path_and_the_value(value, words):
     assert violations(CONDITIONAL, value) == [words]
 
 
-def test_the_place_is_the_whole_way():
+def test_violation_names_the_full_path():
     schema = {"properties": {"a": {"items": {"properties": {"b": {"type": "integer"}}}}}}
     assert violations(schema, {"a": [{"b": 1}, {"b": "x"}]}) == [
         "a.1.b: 'x' is not of type 'integer'"
     ]
 
 
-def test_a_bool_is_no_integer():
+def test_bool_is_not_an_integer():
     assert violations({"type": "integer"}, True)
 
 
-def test_formats_count_unless_they_do_not():
+def test_formats_are_checked_unless_disabled():
     schema = {"type": "string", "format": "date"}
     assert violations(schema, "2026-02-30") == ["'2026-02-30' is not a 'date'"]
     assert violations(schema, "2026-02-30", formats=False) == []
 
 
-def test_what_is_said_is_bounded():
+def test_length_and_number_of_violations_are_limited():
     schema = {"additionalProperties": {"type": "integer"}}
     long = violations(schema, {"k" * 1000: "v" * 1000})
     assert len(long) == 1 and len(long[0]) < 500
@@ -67,7 +67,7 @@ def test_what_is_said_is_bounded():
     assert len(violations(deep, value)[0]) < 1200
 
 
-def test_each_schema_is_read_in_its_own_dialect():
+def test_schema_is_validated_in_its_dialect():
     written = {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "integer"}]}
     assert violations(written, ["x"])
     assert violations({"prefixItems": [{"type": "integer"}]}, ["x"])
@@ -90,7 +90,7 @@ def test_each_schema_is_read_in_its_own_dialect():
          "$ref": "#/$defs/a"},
     ],
 )  # fmt: skip
-def test_schemas_with_nothing_wrong(schema):
+def test_valid_schema_has_no_problem(schema):
     assert problem(schema) is None
 
 
@@ -113,30 +113,30 @@ def test_schemas_with_nothing_wrong(schema):
         ({"properties": {"a": {"$ref": "#nowhere"}}}, "nothing at the reference '#nowhere'"),
     ],
 )
-def test_what_is_wrong_with_a_schema(schema, words):
+def test_invalid_schema_is_a_problem(schema, words):
     assert words in problem(schema)
 
 
 @pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef", "$recursiveRef"])
 @pytest.mark.parametrize("place", ["https://evil.example/s.json", "file:///etc/passwd", "other"])
-def test_nothing_is_fetched(keyword, place, monkeypatch):
+def test_reference_to_another_document_is_a_problem_and_not_fetched(keyword, place, monkeypatch):
     def connect(*args):
-        raise AssertionError("the network was asked")
+        raise AssertionError("a network connection was opened")
 
     monkeypatch.setattr(socket.socket, "connect", connect)
     assert "documents are never fetched" in problem({"properties": {"a": {keyword: place}}})
 
 
-def test_nothing_is_fetched_even_if_it_is_not_checked(monkeypatch):
+def test_validation_does_not_fetch_a_referenced_document(monkeypatch):
     def connect(*args):
-        raise AssertionError("the network was asked")
+        raise AssertionError("a network connection was opened")
 
     monkeypatch.setattr(socket.socket, "connect", connect)
     with pytest.raises(Exception, match="Unresolvable"):
         violations({"$ref": "https://evil.example/s.json"}, {})
 
 
-def test_a_schema_has_bounds():
+def test_size_and_depth_of_a_schema_are_limited():
     assert "more than 2000 parts" in problem({"enum": list(range(2000))})
     deep = {}
     for _ in range(25):
@@ -144,12 +144,12 @@ def test_a_schema_has_bounds():
     assert "more than 40 levels" in problem(deep)
 
 
-def test_every_value_of_a_keyword():
+def test_all_values_of_a_keyword_are_found():
     schema = {"required": ["a"], "items": [{"required": ["b"]}, {"not": {"required": ["c"]}}]}
     assert list(all_of("required", schema)) == [["a"], ["b"], ["c"]]
 
 
-def test_properties_that_are_statically_reachable():
+def test_statically_reachable_properties():
     schema = {
         "properties": {"a": {"properties": {"b": {}, "c": True}}, "d": {"items": {"x": {}}}},
         "anyOf": [{"properties": {"e": {}}}],
@@ -170,7 +170,7 @@ def test_properties_that_are_statically_reachable():
         ({}, 3, False),
     ],
 )
-def test_one_look_tells_no_more_than_it_sees(schema, value, plain):
+def test_is_plain_accepts_only_values_that_certainly_fit(schema, value, plain):
     assert is_plain(schema, value) is plain
 
 
@@ -196,6 +196,6 @@ NOTHING = {"type": "null"}
         ({"anyOf": [{"not": {}}]}, "x", "a: 'x' is not valid under any of the given schemas"),
     ],
 )  # fmt: skip
-def test_of_several_schemas_the_one_that_was_meant_tells(schema, value, words):
-    (told,) = violations({"type": "object", "properties": {"a": schema}}, {"a": value})
-    assert told.startswith(words)
+def test_violation_of_alternatives_describes_the_closest_alternative(schema, value, words):
+    (violation,) = violations({"type": "object", "properties": {"a": schema}}, {"a": value})
+    assert violation.startswith(words)

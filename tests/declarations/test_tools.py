@@ -1,4 +1,4 @@
-"""Tools: a function of (request, arguments) whose signature is its schema, and its checks."""
+"""Tools: their definition, execution and checks."""
 
 from decimal import Decimal
 from typing import Annotated
@@ -9,7 +9,7 @@ from pydantic import Field
 
 import django_mcp as mcp
 
-from .world import asked, ids, only, right
+from .helpers import make_request, problem_ids, single_problem, valid_catalog
 
 
 def add(request, a: int, b: int = 1) -> int:
@@ -33,12 +33,12 @@ class Refund(mcp.Tool):
         return {"amount": str(amount)}
 
 
-# What lists show.
+# Definition.
 
 
-def test_a_function(server):
+def test_definition_of_a_tool_function(server):
     server.tool(add)
-    assert right(server).tools["add"]._definition() == {
+    assert valid_catalog(server).tools["add"]._definition() == {
         "name": "add",
         "description": "Add two numbers.",
         "inputSchema": {
@@ -54,9 +54,9 @@ def test_a_function(server):
     }
 
 
-def test_a_class(server):
+def test_definition_of_a_tool_class(server):
     server.register(Refund)
-    shown = right(server).tools["refund"]._definition()
+    shown = valid_catalog(server).tools["refund"]._definition()
     assert (shown["name"], shown["title"]) == ("refund", "Refund")
     assert shown["description"] == "Refund an invoice."
     assert shown["annotations"] == {
@@ -64,9 +64,9 @@ def test_a_class(server):
     }  # fmt: skip
 
 
-def test_what_says_nothing_shows_nothing(server):
+def test_definition_of_a_tool_without_options(server):
     server.tool(name="a")(lambda request: "x")
-    shown = right(server).tools["a"]._definition()
+    shown = valid_catalog(server).tools["a"]._definition()
     assert shown == {"name": "a", "inputSchema": {"type": "object", "additionalProperties": False}}
 
 
@@ -80,32 +80,32 @@ def test_what_says_nothing_shows_nothing(server):
     ],
 )
 @pytest.mark.parametrize("value", [True, False])
-def test_hints(server, option, hint, value):
+def test_hints_are_annotations(server, option, hint, value):
     server.tool(**{option: value})(add)
-    assert right(server).tools["add"]._definition()["annotations"] == {hint: value}
+    assert valid_catalog(server).tools["add"]._definition()["annotations"] == {hint: value}
 
 
-def test_defaults():
+def test_default_options_of_a_tool():
     assert mcp.Tool.permission is mcp.AUTHENTICATED and mcp.Tool.atomic is True
     assert mcp.Tool.read_only is None
 
 
-def test_what_it_does(server):
+def test_implementation_calls_the_function_or_method(server):
     server.tool(add)
     server.register(Refund)
-    tools = right(server).tools
-    assert tools["add"]._implementation(asked(), a=1, b=2) == 3
-    assert tools["refund"]._implementation(asked(), amount=Decimal(1)) == {"amount": "1"}
+    tools = valid_catalog(server).tools
+    assert tools["add"]._implementation(make_request(), a=1, b=2) == 3
+    assert tools["refund"]._implementation(make_request(), amount=Decimal(1)) == {"amount": "1"}
 
 
-def test_a_tool_without_a_result_promises_none(server):
+def test_tool_without_a_return_annotation_has_no_output_schema(server):
     @server.tool
     def silent(request): ...
 
-    assert "outputSchema" not in right(server).tools["silent"]._definition()
+    assert "outputSchema" not in valid_catalog(server).tools["silent"]._definition()
 
 
-# Mistakes.
+# Checks.
 
 
 def untyped(request, a): ...
@@ -119,104 +119,104 @@ def odd_argument(request, a: type("Odd", (), {})): ...
 @pytest.mark.parametrize(
     "function", [untyped, nameless, unknown, no_request, odd_result, odd_argument]
 )
-def test_signatures_without_a_schema(server, function):
+def test_signature_without_a_schema_is_an_error(server, function):
     server.tool(function)
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E020" and message.hint
 
 
-def test_a_class_without_a_method(server):
+def test_class_without_handle_is_an_error(server):
     server.register(type("Idle", (mcp.Tool,), {}))
-    assert ids(server) == ["E020"]
+    assert problem_ids(server) == ["E020"]
     with pytest.raises(NotImplementedError):
-        mcp.Tool().handle(asked())
+        mcp.Tool().handle(make_request())
 
 
 @pytest.mark.parametrize("option", ["input_schema", "output_schema"])
 @pytest.mark.parametrize("schema", [[], {"type": "nonsense"}, {"$ref": "http://a.example/s"}])
-def test_handwritten_schemas_with_mistakes(server, option, schema):
+def test_invalid_handwritten_schema_is_an_error(server, option, schema):
     server.tool(name="a", **{option: schema})(lambda request, **anything: {})
-    assert ids(server) == ["E021"]
+    assert problem_ids(server) == ["E021"]
 
 
-def test_both_schemas_are_checked(server):
+def test_input_and_output_schema_are_both_checked(server):
     server.tool(name="a", input_schema=[], output_schema=[])(lambda request: {})
-    assert ids(server) == ["E021", "E021"]
+    assert problem_ids(server) == ["E021", "E021"]
 
 
-def test_arguments_are_an_object(server):
+def test_input_schema_that_is_no_object_is_an_error(server):
     server.tool(name="a", input_schema={"type": "array"})(lambda request, **anything: {})
-    assert only(server).id == "django_mcp.E022"
+    assert single_problem(server).id == "django_mcp.E022"
 
 
-def test_a_header_is_one(server):
+def test_header_of_an_unsupported_type_is_an_error(server):
     @server.tool
     def ask(request, a: Annotated[float, mcp.Header("A")]) -> str:
         return "x"
 
-    assert only(server).id == "django_mcp.E023"
+    assert single_problem(server).id == "django_mcp.E023"
 
 
-def test_what_only_reads_destroys_nothing(server):
+def test_read_only_and_destructive_tool_is_an_error(server):
     server.tool(read_only=True, destructive=True)(add)
-    assert only(server).id == "django_mcp.E024"
+    assert single_problem(server).id == "django_mcp.E024"
 
 
-def test_a_transaction_is_of_a_database_there_is(server):
+def test_atomic_with_an_unknown_database_is_an_error(server):
     server.tool(name="a", atomic="default")(add)
     server.tool(name="b", atomic=False)(add)
     server.tool(name="c", atomic="nowhere")(add)
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E025" and "'nowhere'" in message.msg
     assert "default" in message.hint
 
 
-def test_a_schema_and_its_function_meet(server):
+def test_schema_that_contradicts_the_signature_is_an_error(server):
     schema = {"type": "object", "properties": {"a": {}, "c": {}}}
     server.tool(input_schema=schema)(add)
-    assert ids(server) == ["E026", "E026"]
+    assert problem_ids(server) == ["E026", "E026"]
 
 
-def test_an_async_tool_that_writes_and_asks(server):
+def test_async_tool_that_writes_and_asks_is_a_warning(server):
     @server.tool
     async def ask(request) -> str:
         return str(await request.aelicit("Sure?"))
 
-    assert only(server).id == "django_mcp.W028"
+    assert single_problem(server).id == "django_mcp.W028"
 
 
-def test_a_handwritten_schema_is_published_as_it_is(server):
+def test_handwritten_schema_is_published_verbatim(server):
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     server.tool(input_schema=schema)(add)
-    assert right(server).tools["add"]._definition()["inputSchema"] == schema
+    assert valid_catalog(server).tools["add"]._definition()["inputSchema"] == schema
 
 
-def test_durable_is_true_or_false(server):
+def test_durable_must_be_a_bool(server):
     class Slow(Refund):
         durable = "yes"
 
     server.register(Slow)
-    assert only(server).id == "django_mcp.E060"
+    assert single_problem(server).id == "django_mcp.E060"
 
 
-def test_a_tool_may_be_durable(server):
+def test_durable_tool_is_valid(server):
     class Slow(Refund):
         durable = True
 
     server.register(Slow)
-    assert right(server).tools["slow"].durable
+    assert valid_catalog(server).tools["slow"].durable
 
 
 @pytest.mark.parametrize(
     "options",
     [{"atomic": False}, {"read_only": True, "destructive": None}, {"transactional": "yes"}],
 )
-def test_what_is_all_in_its_transaction_has_one(server, options):
+def test_transactional_tool_without_a_transaction_is_an_error(server, options):
     server.register(type("Pure", (Refund,), {"transactional": True, **options}))
-    assert only(server).id == "django_mcp.E029"
+    assert single_problem(server).id == "django_mcp.E029"
 
 
-def test_an_async_tool_has_no_transaction(server):
+def test_transactional_async_tool_is_an_error(server):
     class Pure(Refund):
         transactional = True
 
@@ -224,12 +224,12 @@ def test_an_async_tool_has_no_transaction(server):
             return "x"
 
     server.register(Pure)
-    assert only(server).id == "django_mcp.E029"
+    assert single_problem(server).id == "django_mcp.E029"
 
 
 @pytest.mark.parametrize("log", ["default", "another"])
-def test_what_is_all_in_its_transaction_is_beside_the_log(server, settings, log):
-    """On SQLite it cannot be: nothing is said there, for it may be that only of a developer."""
+def test_transactional_tool_with_a_log_in_another_database_is_a_warning(server, settings, log):
+    """There is no warning on SQLite, which may be only the database of a developer."""
 
     class Pure(Refund):
         transactional = True
@@ -237,6 +237,6 @@ def test_what_is_all_in_its_transaction_is_beside_the_log(server, settings, log)
     server.register(Pure)
     settings.DJANGO_MCP = {"DATABASE": log}
     if log == "default" or connection.vendor == "sqlite":
-        assert right(server).tools["pure"].transactional
+        assert valid_catalog(server).tools["pure"].transactional
     else:
-        assert only(server).id == "django_mcp.W029"
+        assert single_problem(server).id == "django_mcp.W029"

@@ -1,8 +1,7 @@
-"""Whether a command that a page shows is one that can be typed.
+"""Validate the commands that pages show.
 
-The rule: it is held against what it is for: a management command against its own parser, a server
-against its own options, a client's command against the table of clients. A program that is not
-known here is no command, so that no page shows one that nobody has looked at.
+A management command is validated by its own parser, a server by its options, and a client's command
+by the table of clients. An unknown program is an error, so that every shown command is validated.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ Words = list[str]
 
 
 def problems(command: str) -> Iterator[str]:
-    """What is wrong with a command, in words; nothing, if it can be typed."""
+    """Yield the errors of a command. A valid command has none."""
     for words in simple(command):
         if wrong := problem(words):
             yield f"{shlex.join(words)}: {wrong}"
 
 
 def simple(command: str) -> Iterator[Words]:
-    """The single commands of a line, without variables set for them and files they use."""
+    """Yield the simple commands of a line, without their variables and redirections."""
     tokens = shlex.shlex(command, posix=True, punctuation_chars="&|;<>")
     tokens.whitespace_split = True
     words: Words = []
@@ -67,7 +66,7 @@ def problem(words: Words) -> str:
 
 
 def manage(words: Words) -> str:
-    """A management command, by its own parser."""
+    """Validate a management command by its own parser."""
     name, *arguments = words
     if name not in (known := get_commands()):
         return "there is no such management command"
@@ -97,7 +96,7 @@ def mutations(words: Words) -> str:
 
 
 def install(words: Words) -> str:
-    """What is installed is the project, with extras that it has, or what it is used with."""
+    """Allow to install the project with existing extras, or known packages."""
     for word in words:
         name, _, extras = word.rstrip("]").partition("[")
         known = name == PROJECT["name"] or name in ANOTHER
@@ -110,7 +109,7 @@ def install(words: Words) -> str:
 
 
 def claude(words: Words) -> str:
-    """As the table of clients has it."""
+    """Validate a command of Claude Code by the table of clients."""
     (client,) = [client for client in CLIENTS if client.key == "claude-code"]
     assert client.add is not None and client.add_stdio is not None
     if "--" in words:
@@ -124,7 +123,7 @@ def claude(words: Words) -> str:
 
 
 def server(name: str) -> Callable[[Words], str]:
-    """The options of a server are those that it has."""
+    """Validate the options of an ASGI server."""
 
     def check(words: Words) -> str:
         options = {word for word in words if re.match(r"--\w", word)}
@@ -142,7 +141,7 @@ def helps(module: str) -> str:
 
 
 def elsewhere(words: Words) -> str:
-    """Run as it stands by the page's own test."""
+    """Allow a command that a test of the page runs."""
     return ""
 
 

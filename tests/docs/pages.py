@@ -1,4 +1,4 @@
-"""The pages of the documentation, and the code they show."""
+"""Read the pages of the documentation and their code blocks."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def text(page: Path) -> str:
 
 
 def prose(page: Path) -> str:
-    """What is not in fences."""
+    """Return the text outside of code blocks."""
     return BLOCK.sub("", text(page))
 
 
 def fences(page: Path) -> list[tuple[str, str]]:
-    """Every fenced block: the language that it says it is of, and what is in it."""
+    """Yield the language and the contents of every fenced block."""
     return BLOCK.findall(text(page))
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a page that are of ``language``."""
+    """Return the fenced blocks of a page in ``language``."""
     return [code for kind, code in fences(page) if kind == language]
 
 
 def typed(page: Path) -> Iterator[str]:
-    """The commands that a page shows: in its terminals, and in what is indented."""
+    """Yield the commands of a page, in console blocks and in indented code."""
     for code in [*blocks(page, "console"), *map(unindented, INDENTED.findall(prose(page)))]:
         code = code.lstrip("\n")
         if code.startswith(pages.PROMPT):
@@ -56,7 +56,7 @@ def unindented(block: str) -> str:
 
 
 def lines(block: str) -> Iterator[str]:
-    """The commands of a block without prompts; one goes on while it is not whole."""
+    """Yield the commands of a block. A command continues until it is complete."""
     command = ""
     for line in block.splitlines():
         command = f"{command}\n{line}" if command else line
@@ -77,11 +77,11 @@ def is_whole(command: str) -> bool:
 
 
 def links(page: Path) -> Iterator[str]:
-    """Where the links of a page lead."""
+    """Yield the targets of the links of a page."""
     return ("".join(found) for found in LINK.findall(prose(page)))
 
 
 def anchors(page: Path) -> set[str]:
-    """The names by which headings are linked to, as code hosts and Sphinx make them."""
+    """Return the anchors of the headings, as code hosts and Sphinx make them."""
     bare = (re.sub(r"[^\w\- ]", "", heading).lower() for heading in HEADING.findall(prose(page)))
     return {heading.replace(" ", "-") for heading in bare}

@@ -1,4 +1,4 @@
-"""No block of code is on a page that nobody runs or checks."""
+"""Every code block of the documentation is run or checked by a test."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tools.pages import of_section
 from .commands import problems
 from .pages import DOCS, PAGES, ROOT, blocks, fences, lines, named, text, typed
 
-# What is made of each kind of block; `python` is run by a test of the page's own.
+# How each kind of block is tested. A test of the page runs its `python` blocks.
 CHECKED = {
-    "json": "tests/docs/test_pages.py::test_json_is_json",
-    "console": "test_every_command_can_be_typed, and by the newcomer",
-    "nginx": "test_every_directive_of_nginx_is_whole",
+    "json": "tests/docs/test_pages.py::test_json_blocks_are_valid",
+    "console": "test_every_command_is_valid, and by the newcomer",
+    "nginx": "test_every_nginx_directive_is_complete",
     "text": "a drawing: nothing in it runs",
     "{toctree}": "make docs",
     "{eval-rst}": "make docs",
@@ -51,7 +51,7 @@ def test_every_block_is_run_or_checked(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_command_can_be_typed(page):
+def test_every_command_is_valid(page):
     told = text(page)
     by_newcomer = "".join(
         told if script.section is None else of_section(told, script.section)
@@ -63,7 +63,7 @@ def test_every_command_can_be_typed(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_directive_of_nginx_is_whole(page):
+def test_every_nginx_directive_is_complete(page):
     for code in blocks(page, "nginx"):
         bare = [re.sub(r"\s*#.*", "", line).strip() for line in code.splitlines()]
         assert all(line[-1] in ";{}" for line in bare if line)
@@ -80,7 +80,7 @@ PROXY = {
 OTHERS = {"server", "listen", "server_name", "location", "client_max_body_size"}
 
 
-# The tests of the tests.
+# Tests of these tests.
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ OTHERS = {"server", "listen", "server_name", "location", "client_max_body_size"}
         "no-such-program",
     ],
 )
-def test_a_command_that_cannot_be_typed_is_found(command):
+def test_invalid_command_is_reported(command):
     assert list(problems(command))
 
 
@@ -114,15 +114,15 @@ def test_a_command_that_cannot_be_typed_is_found(command):
         "uvicorn --host 127.0.0.1 --port 8000 shop.asgi:application",
     ],
 )
-def test_a_command_that_can_is_not(command):
+def test_valid_command_is_not_reported(command):
     assert list(problems(command)) == []
 
 
-def test_a_command_goes_on_until_it_is_whole():
+def test_command_can_span_several_lines():
     block = "one 'a\nb'\ntwo \\\n  more\n\nthree  # it's the last\n"
     assert list(lines(block)) == ["one 'a\nb'", "two \\\n  more", "three  # it's the last"]
 
 
-def test_what_is_indented_is_found():
+def test_indented_commands_are_found():
     assert "python manage.py runserver" in list(typed(ROOT / "docs/how-to/http.md"))
     assert any(command.startswith("curl") for command in typed(DOCS / "how-to/http.md"))

@@ -1,4 +1,4 @@
-"""The page about connecting, and the clients there are."""
+"""The page on connecting lists every client with its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transport that a page shows: clients speak to it over a Unix socket."""
+"""The page on custom transports: its Unix socket transport serves clients."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .pages import ROOT, blocks
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no such sockets")
 PAGE = ROOT / "docs/how-to/custom-transport.md"
-NASTY = "one\ntwo\r\nthree\u2028four\x85five ☃ 𝄞"
+TEXT_WITH_LINE_SEPARATORS = "one\ntwo\r\nthree\u2028four\x85five ☃ 𝄞"
 JSON = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def shown():
-    """What the page's code defines."""
+def page_code():
+    """The names that the code of the page defines."""
     namespace: dict[str, Any] = {}
     for code in blocks(PAGE, "python"):
         exec(compile(code, str(PAGE), "exec", dont_inherit=True), namespace)
@@ -41,8 +41,8 @@ def shown():
 
 
 @pytest.fixture
-def small(server):
-    """A server whose tools need no database, and tell what becomes of them."""
+def small_server(server):
+    """A server whose tools need no database, and record how they end."""
     server._ended = []
 
     @server.tool(permission=mcp.PUBLIC)
@@ -63,7 +63,7 @@ def small(server):
 
 
 class Talk:
-    """A client's end of the socket; holds every message against the schema."""
+    """A client of the socket, which validates every message by the schema."""
 
     def __init__(self, revision: str, reader: asyncio.StreamReader, writer: Any) -> None:
         self.revision = REVISIONS[revision]
@@ -148,15 +148,15 @@ class Served:
 
 
 @pytest.fixture
-def transport(shown, small):
-    """Serves the small server by the page's code, within an event loop."""
+def transport(page_code, small_server):
+    """Serve the small server by the code of the page."""
 
     @contextlib.asynccontextmanager
     async def serving() -> AsyncIterator[Served]:
         async def nobody() -> mcp.Principal:
             return anonymous()
 
-        task = asyncio.create_task(shown["serve"](small, path, nobody))
+        task = asyncio.create_task(page_code["serve"](small_server, path, nobody))
         await asyncio.sleep(0)  # it listens at once
         served = Served(task, path)
         try:
@@ -171,15 +171,21 @@ def transport(shown, small):
         assert not Path(path).exists()
 
 
-async def test_a_client_of_each_revision_is_served(transport, revision):
+async def test_client_of_each_revision_is_served(transport, revision):
     async with transport() as served:
         client = await served.connect(revision)
         assert [one["name"] for one in (await client.request("tools/list"))["tools"]] == [
             "echo",
             "wait",
         ]
-        call = {"name": "echo", "arguments": {"text": NASTY}, "_meta": {"progressToken": "t"}}
-        assert (await client.request("tools/call", **call))["content"][0]["text"] == NASTY
+        call = {
+            "name": "echo",
+            "arguments": {"text": TEXT_WITH_LINE_SEPARATORS},
+            "_meta": {"progressToken": "t"},
+        }
+        assert (await client.request("tools/call", **call))["content"][0][
+            "text"
+        ] == TEXT_WITH_LINE_SEPARATORS
         assert [note["params"]["progressToken"] for note in client.notes] == ["t"]
         assert client.start("no/such") and (await client.response())["error"]["code"] == -32601
 
@@ -194,7 +200,7 @@ async def test_clients_of_all_revisions_are_served_at_once(transport):
             assert found == f"for {number}"
 
 
-async def test_each_request_says_all_or_none_is_served_before_the_handshake(transport):
+async def test_request_before_the_handshake_is_rejected(transport):
     async with transport() as served:
         old = await served.connect("2025-11-25", opened=False)
         old.start("tools/list")
@@ -206,7 +212,7 @@ async def test_each_request_says_all_or_none_is_served_before_the_handshake(tran
         assert (await new.response())["error"]["code"] == -32602
 
 
-async def test_a_line_is_a_message_however_it_arrives(transport):
+async def test_each_line_is_a_message_however_it_is_split(transport):
     async with transport() as served:
         client = await served.connect()
         calls = [
@@ -224,10 +230,10 @@ async def test_a_line_is_a_message_however_it_arrives(transport):
         assert (await client.response())["error"]["code"] in (-32700, -32600)
 
 
-async def test_a_line_without_end_is_refused_and_ends_the_connection(transport, shown):
+async def test_too_long_line_is_rejected_and_closes_the_connection(transport, page_code):
     async with transport() as served:
         client, other = await served.connect(), await served.connect()
-        client.writer.write(b"[" * (shown["LONGEST"] * 2 + 2))
+        client.writer.write(b"[" * (page_code["LONGEST"] * 2 + 2))
         refused = await client.response()
         assert refused["error"]["code"] == -32700 and "too long" in refused["error"]["message"]
         with contextlib.suppress(ConnectionError):
@@ -235,7 +241,7 @@ async def test_a_line_without_end_is_refused_and_ends_the_connection(transport, 
         assert await other.request("tools/list")
 
 
-async def test_a_request_is_cancelled_by_a_notification(transport, small, revision):
+async def test_request_is_cancelled_by_a_notification(transport, small_server, revision):
     async with transport() as served:
         client = await served.connect(revision)
         call = client.start("tools/call", name="wait", _meta={"progressToken": 1})
@@ -243,12 +249,14 @@ async def test_a_request_is_cancelled_by_a_notification(transport, small, revisi
         assert note is not None and note["method"] == "notifications/progress"
         params = {"requestId": call["id"]}
         client.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
-        again = await client.request("tools/list")  # and nothing comes for the other before it
-        assert again["tools"] and small._ended == ["wait"]
+        again = await client.request(
+            "tools/list"
+        )  # and no response to the other request comes before it
+        assert again["tools"] and small_server._ended == ["wait"]
 
 
-async def test_the_end_of_a_connection_ends_what_it_began(transport, small, shown):
-    shown["GRACE"] = 0.05
+async def test_closing_the_connection_cancels_its_calls(transport, small_server, page_code):
+    page_code["GRACE"] = 0.05
     async with transport() as served:
         client, other = await served.connect(), await served.connect()
         client.start("tools/call", name="wait", _meta={"progressToken": 1})
@@ -256,11 +264,11 @@ async def test_the_end_of_a_connection_ends_what_it_began(transport, small, show
         client.start("tools/call", name="echo", arguments={"text": "last"})
         client.writer.write_eof()
         assert (await client.response())["result"]["content"][0]["text"] == "last"
-        assert await client.read() is None and small._ended == ["wait"]
+        assert await client.read() is None and small_server._ended == ["wait"]
         assert await other.request("tools/list")
 
 
-async def test_the_end_of_the_server_is_told_and_closes_the_connection(transport, small):
+async def test_shutdown_completes_streams_and_closes_connections(transport, small_server):
     async with transport() as served:
         client = await served.connect()
         listen = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
@@ -270,7 +278,7 @@ async def test_the_end_of_the_server_is_told_and_closes_the_connection(transport
         await served.end()
         response = await client.response()
         assert response["id"] == listen["id"] and response["result"]["resultType"] == "complete"
-        assert await client.read() is None and small._ended == ["wait"]
+        assert await client.read() is None and small_server._ended == ["wait"]
 
 
 ELSEWHERE = """
@@ -280,25 +288,25 @@ socket.socket(socket.AF_UNIX).connect(sys.argv[1])
 """
 
 
-def opened_by(path: str, user: int) -> str:
-    """What a user hears who opens the socket, in a process of their own."""
+def open_socket_as(path: str, user: int) -> str:
+    """Return the errors of a process of this user that opens the socket."""
     arguments = [sys.executable, "-I", "-c", ELSEWHERE, path, str(user)]
     return subprocess.run(arguments, stderr=subprocess.PIPE, timeout=120, text=True).stderr
 
 
-async def test_nobody_else_may_open_the_socket(transport, shown):
+async def test_other_users_cannot_open_the_socket(transport, page_code):
     async with transport() as served:
         assert stat.S_IMODE(os.stat(served.path).st_mode) == 0o600
         with pytest.raises(OSError):
-            shown["private_socket"](served.path)  # nor is a path used that is taken
-        assert await asyncio.to_thread(opened_by, served.path, os.getuid()) == ""
+            page_code["private_socket"](served.path)  # an existing path is not used, either
+        assert await asyncio.to_thread(open_socket_as, served.path, os.getuid()) == ""
         if os.geteuid() == 0:
-            Path(served.path).parent.chmod(0o755)  # so that the socket alone keeps others out
-            other = await asyncio.to_thread(opened_by, served.path, 65534)
+            Path(served.path).parent.chmod(0o755)  # so that only the mode of the socket protects it
+            other = await asyncio.to_thread(open_socket_as, served.path, 65534)
             assert "PermissionError" in other
 
 
-async def test_a_client_may_be_gone_without_a_word(transport):
+async def test_aborted_connections_do_not_end_the_server(transport):
     async with transport() as served:
         for _ in range(3):
             client = await served.connect()
@@ -312,6 +320,6 @@ async def test_a_client_may_be_gone_without_a_word(transport):
     "heading",
     ["How it connects", "How messages are framed", "How a request is cancelled", "How it ends"],
 )
-def test_the_page_says_how_it_is_spoken_to(heading):
+def test_page_describes_the_protocol(heading):
     _, found, rest = PAGE.read_text("utf-8").partition(f"\n## {heading}\n")
     assert found and len(rest.partition("\n## ")[0].split()) > 15

@@ -1,4 +1,4 @@
-"""The page on deployment: what it shows runs, and says what the files and the code say."""
+"""The page on deployment: its code runs, and it names all files, URLs and reasons."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PAGE = DOCS / "how-to/deploy.md"  # "docs/how-to/deploy.md", whose blocks( are r
 INCLUDED = re.compile(r"\{literalinclude\} (\S+)$")
 
 
-def test_every_file_is_shown() -> None:
+def test_every_deployment_file_is_included() -> None:
     shown = [found[1] for kind, _ in fences(PAGE) if (found := INCLUDED.match(kind))]
     paths = {(PAGE.parent / one).resolve() for one in shown}
     assert paths == set((DOCS / "deploy").iterdir()) and len(shown) == len(paths)
 
 
-def test_the_application_has_the_addresses_that_the_page_names(tmp_path: Path) -> None:
+def test_application_serves_the_urls_that_the_page_names(tmp_path: Path) -> None:
     (code,) = [one for one in blocks(PAGE, "python") if one.startswith("# shop/asgi.py")]
     python = [sys.executable, "-c"]
     program = f"""
@@ -44,7 +44,7 @@ print(asyncio.run(asked("/health/live")))
 
 
 @pytest.mark.django_db
-def test_the_numbers_are_numbers() -> None:
+def test_sql_statements_return_numbers() -> None:
     (code,) = blocks(PAGE, "sql")
     statements = re.findall(r"^(SELECT .*);", code, re.M)
     with connections[settings.DATABASE].cursor() as cursor:
@@ -54,7 +54,7 @@ def test_the_numbers_are_numbers() -> None:
     assert len(statements) == len(code.splitlines())
 
 
-def test_every_reason_is_told() -> None:
+def test_every_readiness_reason_is_listed() -> None:
     source = Path(health.__file__).read_text("utf-8")
     given = set(re.findall(r'(?:yield|return|_found =|else) "(\w+)"', source))
     rows = text(PAGE).partition("| reason |")[2].partition("\n\n")[0]

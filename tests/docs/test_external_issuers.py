@@ -1,4 +1,4 @@
-"""The page on issuers elsewhere: what it shows lets people in, and what it promises holds."""
+"""The page on external issuers: its verifiers accept tokens, and its numbers are right."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(code: str, name: str = "shown", **given: Any) -> ModuleType:
 
 @pytest.fixture
 def project(issuer, monkeypatch):
-    """The page's settings, URLs and module, with an issuer that is there."""
+    """The settings, URLs and module of the page, with a running issuer."""
     monkeypatch.setenv("INTROSPECTION_SECRET", "s3cret")
     code = "\n".join((OBJECT, EMAIL, FIRST, OPAQUE)).replace(NAMED, issuer.name)
     package, module = ModuleType("shop"), run(code, "shop.tokens")
@@ -53,12 +53,12 @@ def project(issuer, monkeypatch):
     principal._instances.cache_clear()
 
 
-def test_nothing_is_wrong_with_the_project(project):
+def test_system_checks_pass(project):
     assert [*check_settings(), *check_issuers()] == []
     assert [type(one).__name__ for one in verifiers()] == ["PersonalAccessTokens", "JWTTokens"]
 
 
-async def test_people_come_in(project, issuer, server, alice):
+async def test_tokens_of_the_issuer_are_accepted(project, issuer, server, alice):
     aud = resource(server)
     found = await project.keycloak.verify(issuer.token(aud), server)
     assert found.user == alice and found.auth.scopes == {"mcp"}
@@ -69,7 +69,7 @@ async def test_people_come_in(project, issuer, server, alice):
 
 
 @pytest.mark.django_db
-def test_people_are_found_by_a_verified_address(project):
+def test_users_are_found_by_a_verified_email(project):
     user = get_user_model().objects.create_user("bob", email="Bob@example.com")
     said = {"email": "bob@example.com"}
     assert project.by_email(said | {"email_verified": True}) == user
@@ -78,13 +78,13 @@ def test_people_are_found_by_a_verified_address(project):
 
 
 @pytest.mark.django_db
-def test_people_are_made_when_they_first_come(project):
+def test_users_are_created_on_first_use(project):
     made = project.first_seen({"sub": "7"})
     assert project.first_seen({"sub": "7"}) == made and not made.has_usable_password()
     assert made.username == "keycloak-7" and not made.get_all_permissions()
 
 
-async def test_who_is_there_twice_is_nobody(server, db):
+async def test_ambiguous_user_is_rejected(server, db):
     from django_mcp.verifiers import JWTTokens
 
     people = get_user_model().objects
@@ -95,7 +95,7 @@ async def test_who_is_there_twice_is_nobody(server, db):
         assert await verifier.verify(there.token(resource(server)), server) is None
 
 
-def test_the_numbers_of_the_page_are_those_of_the_code():
+def test_numbers_of_the_page_are_those_of_the_code():
     told = re.sub(r"\s+", " ", text(PAGE))
     assert "every ten minutes" in told and keys.REFRESH_AFTER_SECONDS == 600
     assert "at most every ten seconds" in told and keys.FETCH_INTERVAL_SECONDS == 10

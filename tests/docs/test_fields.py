@@ -1,4 +1,4 @@
-"""The page on model fields: its code runs, and the campaign registers the type that it shows."""
+"""The page on model fields: its code runs, and the field tests register the same type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(code: str) -> dict[str, Any]:
     return namespace
 
 
-def test_the_type_is_registered_as_the_page_shows(monkeypatch):
+def test_field_type_is_registered_as_shown(monkeypatch):
     monkeypatch.setattr(field_types, "_TYPES", {})
     code, *_ = blocks(PAGE, "python")
     made = run(code)["MultiSelectType"]
@@ -31,14 +31,14 @@ def test_the_type_is_registered_as_the_page_shows(monkeypatch):
     assert CAMPAIGN.read_text(encoding="utf-8").endswith(code.partition("\n\n")[2])
 
 
-def test_the_type_of_points_is_registered_as_the_page_shows(monkeypatch):
+def test_point_type_is_registered_as_shown(monkeypatch):
     monkeypatch.setattr(field_types, "_TYPES", {})
     *_, code = blocks(PAGE, "python")
     assert run(code)["PointType"] in field_types._TYPES.values()
     assert GIS.read_text(encoding="utf-8").endswith(code.partition("\n\n")[2])
 
 
-def test_methods_are_shown_as_the_page_says(monkeypatch, server, connect, alice, invoice):
+def test_methods_are_shown_as_fields(monkeypatch, server, connect, alice, invoice):
     monkeypatch.setattr(decorators, "default_server", server)
     _, code, _ = blocks(PAGE, "python")
     run(code)

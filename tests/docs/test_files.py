@@ -1,4 +1,4 @@
-"""The page on files: its resource reads a file of the directory, and none beside it."""
+"""The page on files: its resource reads only files of its directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .pages import ROOT, blocks
 PAGE = ROOT / "docs/reference/resources.md"
 
 
-def test_the_resource_reads_files_of_its_directory(monkeypatch, server, connect, alice, tmp_path):
+def test_resource_reads_only_files_of_its_directory(monkeypatch, server, connect, alice, tmp_path):
     monkeypatch.setattr(decorators, "default_server", server)
     (tmp_path / "handbook").mkdir()
     (tmp_path / "handbook/leave.md").write_text("30 days")

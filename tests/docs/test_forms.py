@@ -1,4 +1,4 @@
-"""The page on forms: what it shows can be served, and says what it says."""
+"""The page on forms: its declarations can be served and used."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class InvoiceForm(forms.ModelForm):
 
 
 @pytest.fixture
-def shown(monkeypatch, server):
-    """What the page's code declares, on a server of its own; and the code that is left."""
+def declared_code(monkeypatch, server):
+    """Declare the code of the page on a server, and return the remaining code."""
     monkeypatch.setattr(decorators, "default_server", server)
     own = ModuleType("tests.shop.forms")
     own.__dict__.update(ContactForm=ContactForm, InvoiceForm=InvoiceForm)
@@ -61,7 +61,7 @@ def shown(monkeypatch, server):
     return left
 
 
-def test_the_page(shown, server, connect, alice, invoice):
+def test_forms_of_the_page_can_be_used(declared_code, server, connect, alice, invoice):
     alice.user_permissions.add(Permission.objects.get(codename="add_invoice"))
     given = {"number": "A-1", "customer": str(invoice.customer_id), "status": "open"}
     given |= {"total": 5, "issued": "2026-01-02"}
@@ -77,5 +77,5 @@ def test_the_page(shown, server, connect, alice, invoice):
     assert (edited["total"], edited["status"]) == ("9.00", "open")
     assert "unknown argument" in client.failure("edit_invoice", invoice=invoice.pk, number="A-9")
     assert client.text("correct", invoice=invoice.pk) == "It says 5 now."
-    (code,) = shown
+    (code,) = declared_code
     exec(code, {"wrong": client.failure})

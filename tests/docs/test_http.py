@@ -1,4 +1,4 @@
-"""The page on HTTP: a project made of what it shows is served, and answers what it says."""
+"""The page on HTTP: a project with its code is served and answers as described."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .pages import ROOT, blocks
 
 PAGE = ROOT / "docs/how-to/http.md"
 REFERENCE = ROOT / "docs/reference/http.md"
-PATIENCE = 60
+TIMEOUT_SECONDS = 60
 
 
 class Shop:
-    """A new project with the files of the page, where they say that they belong."""
+    """A new project with the files of the page."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,7 +45,7 @@ class Shop:
     def run(self, *arguments: str, **more: str) -> str:
         done = subprocess.run(
             [sys.executable, *arguments], cwd=self.folder, env=self.environment | more, text=True,
-            capture_output=True, timeout=PATIENCE,
+            capture_output=True, timeout=TIMEOUT_SECONDS,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -81,7 +81,7 @@ def token(shop: Shop) -> str:
 
 @pytest.fixture(scope="module")
 def port(shop: Shop) -> Iterator[int]:
-    """Where the page's ``daphne`` serves the project."""
+    """The port at which the page's ``daphne`` command serves the project."""
     number = free_port()
     line = re.search(r"^ {4}(daphne .*)$", PAGE.read_text("utf-8"), re.M)
     assert line is not None
@@ -91,18 +91,18 @@ def port(shop: Shop) -> Iterator[int]:
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        last = time.monotonic() + PATIENCE
+        last = time.monotonic() + TIMEOUT_SECONDS
         while not answers(number):
             assert served.poll() is None and time.monotonic() < last
             time.sleep(0.05)
         yield number
     finally:
         served.terminate()
-        assert served.wait(PATIENCE) == 0
+        assert served.wait(TIMEOUT_SECONDS) == 0
 
 
-def curl() -> tuple[dict[str, str], str]:
-    """Headers and body of the command that the page shows."""
+def curl_request() -> tuple[dict[str, str], str]:
+    """Return the headers and the body of the command on the page."""
     text = PAGE.read_text("utf-8")
     start = text.index("    curl ")
     words = shlex.split(text[start : text.index("\n\n", start)])
@@ -112,10 +112,10 @@ def curl() -> tuple[dict[str, str], str]:
     return headers, body
 
 
-def test_the_first_request_is_answered(port: int, token: str) -> None:
-    headers, body = curl()
+def test_curl_command_is_answered(port: int, token: str) -> None:
+    headers, body = curl_request()
     headers = {name: value.replace("$TOKEN", token) for name, value in headers.items()}
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_SECONDS)
     connection.request("POST", "/mcp", body, headers)
     response = connection.getresponse()
     said = response.read().decode()
@@ -126,27 +126,27 @@ def test_the_first_request_is_answered(port: int, token: str) -> None:
     assert json.loads(said)["id"] == 1
 
 
-def test_the_official_client_connects(shop: Shop, port: int, token: str) -> None:
+def test_official_client_connects(shop: Shop, port: int, token: str) -> None:
     connect = (shop.folder / "connect.py").read_text("utf-8").replace("8000", str(port))
     (shop.folder / "connect_here.py").write_text(connect, "utf-8")
     said = shop.run("connect_here.py", TOKEN=token).splitlines()
     assert "whoami" in said[0] and said[1:] == ["alice"]
 
 
-def test_nobody_is_let_in_without_a_token(port: int) -> None:
-    headers, body = curl()
+def test_request_without_a_token_is_rejected(port: int) -> None:
+    headers, body = curl_request()
     del headers["Authorization"]
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_SECONDS)
     connection.request("POST", "/mcp", body, headers)
     assert connection.getresponse().status == 401
     connection.close()
 
 
-def test_the_project_is_as_it_should_be(shop: Shop) -> None:
+def test_system_checks_pass(shop: Shop) -> None:
     shop.run("manage.py", "check", "--tag", "django_mcp", "--fail-level", "WARNING")
 
 
-def test_the_other_settings_of_the_page_are_right(shop: Shop) -> None:
+def test_system_checks_pass_with_the_other_settings(shop: Shop) -> None:
     served, *others = (
         code for code in blocks(PAGE, "python") if "settings.py" in code or "CSRF" in code
     )

@@ -1,4 +1,4 @@
-"""The page on the authorization server: a project that is set up by it is one."""
+"""The page on the OAuth server: a project with its code is an authorization server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(code: str) -> dict[str, Any]:
 
 @pytest.fixture
 def project(db, monkeypatch, tmp_path):
-    """The settings and the URLs of the page, for the shop of the tests."""
+    """The settings and URLs of the page, for the shop of the tests."""
     given = {name: value for name, value in run(SETTINGS).items() if name.isupper()}
     given["DJANGO_MCP"] = {**settings.DJANGO_MCP, **given["DJANGO_MCP"]}
     given.pop("URL")
@@ -62,27 +62,27 @@ def project(db, monkeypatch, tmp_path):
         yield given
 
 
-def opens(tokens: Any) -> bool:
+def is_accepted(tokens: Any) -> bool:
     return OAuthTokens().lookup(tokens["access_token"], default_server) is not None
 
 
-def test_the_apps_are_in_order():
+def test_apps_are_in_order():
     with override_settings(INSTALLED_APPS=run(APPS)["INSTALLED_APPS"]):
         assert checks.check_apps() == []
 
 
-def test_nothing_is_wrong_with_the_project(project):
+def test_system_checks_pass(project):
     assert [message for check in CHECKS for message in check()] == []
 
 
-def test_people_sign_in_and_agree_and_clients_get_in(project):
+def test_users_sign_in_and_consent_and_clients_get_tokens(project):
     agent = registered("dcr")
     alice = get_user_model().objects.create_user("alice")
     sent = browser().get(f"/oauth/authorize?{query(agent)}")
     assert sent["Location"].startswith(project["LOGIN_URL"])
     assert 'name="password"' in browser().get(sent["Location"]).content.decode()
     assert "unverified" in asked(alice, agent).text
-    assert opens(issued(alice, agent))
+    assert is_accepted(issued(alice, agent))
 
 
 def test_fallback_urls_are_added_to_the_project(project):
@@ -94,7 +94,7 @@ def test_fallback_urls_are_added_to_the_project(project):
         assert browser().get("/register").status_code == 405
 
 
-def test_who_may(project):
+def test_may_authorize_function(project):
     may, other = run(MAY)["may_authorize"], Server("inside")
     alice = get_user_model()(username="alice")
     root = get_user_model()(username="root", is_staff=True)
@@ -103,26 +103,26 @@ def test_who_may(project):
     with override_settings(DJANGO_MCP=whole):
         assert checks.check_options() == []
         alice.save()
-        assert opens(issued(alice, registered("dcr")))
+        assert is_accepted(issued(alice, registered("dcr")))
 
 
-def test_people_who_left_are_ended(project):
+def test_revocation_of_users_who_left(project):
     agent = registered("dcr")
     alice, bob = (get_user_model().objects.create_user(name) for name in ("alice", "bob"))
     alice.groups.add(Group.objects.create(name="left"))
     hers, his = issued(alice, agent), issued(bob, agent)
     run(ENDING)
-    assert not opens(hers) and opens(his)
+    assert not is_accepted(hers) and is_accepted(his)
     assert error(refresh(hers["refresh_token"], agent)) == (400, "invalid_grant")
 
 
-def test_every_key_has_a_line_with_its_default():
+def test_every_option_is_listed_with_its_default():
     rows = re.findall(r"^\| `([A-Z_]+)` \| `(.+?)` \| .+ \|$", text(REFERENCE), re.M)
     assert {key: ast.literal_eval(default) for key, default in rows} == DEFAULTS
     assert [key for key, _ in rows] == list(DEFAULTS)
 
 
-def test_every_check_has_a_line():
+def test_every_check_is_listed():
     sources = (ROOT / "django_mcp/oauth").glob("checks*.py")
     given = {
         one for path in sources for one in re.findall(r'id="(django_mcp_oauth\.\w+)"', text(path))
@@ -132,7 +132,7 @@ def test_every_check_has_a_line():
     assert set(told) == given and len(told) == len(given) > 10
 
 
-def test_requirements_are_told_each_once():
+def test_every_requirement_is_listed_once():
     rows = re.findall(r"^\| ([AR]\d+a?b?) \|", text(REFERENCE), re.M)
     expected = [f"A{number}" for number in range(1, 29)]
     expected[8:8] = ["A8a", "A8b"]

@@ -1,4 +1,4 @@
-"""The page about the page: its code runs, and its pictures are of it."""
+"""The page on the server page: its code runs, and its images are the tested screenshots."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.http import Site
 from .pages import ROOT, blocks
 
 PAGE = ROOT / "docs/how-to/page.md"
-WORDS = ("_public_name", "version", "title", "description", "website", "icons", "page")
+ATTRIBUTES = ("_public_name", "version", "title", "description", "website", "icons", "page")
 
 
 @pytest.mark.django_db
-def test_what_it_says_of_a_server_is_shown(monkeypatch):
-    for word in WORDS:
+def test_declared_attributes_are_shown(monkeypatch):
+    for word in ATTRIBUTES:
         monkeypatch.setattr(mcp.server, word, getattr(mcp.server, word))
     about, permission = blocks(PAGE, "python")
     exec(about, {})
@@ -27,7 +27,7 @@ def test_what_it_says_of_a_server_is_shown(monkeypatch):
         assert site.send("GET", "/mcp", headers={"accept": "text/html"}).status == 403
 
 
-def test_its_pictures_are_those_that_the_tests_take():
+def test_images_are_the_screenshots_of_the_tests():
     from tests.browser.test_page import LOOKS
 
     assert {f"../images/{name}.png" in PAGE.read_text("utf-8") for name in LOOKS} == {True}

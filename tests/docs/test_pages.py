@@ -1,4 +1,4 @@
-"""What the documentation shows runs, and where it points to is something."""
+"""A module of the shop, like its ``mcp.py``, that declares on its own server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def module(monkeypatch, server):
 
 
 @pytest.mark.parametrize("page", DECLARING, ids=named)
-def test_what_a_page_declares_can_be_served(page, module, server):
+def test_declarations_of_a_page_can_be_served(page, module, server):
     from tests.shop.models import Invoice
 
     namespace: dict[str, Any] = module.__dict__ | {"Invoice": Invoice}
@@ -55,13 +55,13 @@ def test_what_a_page_declares_can_be_served(page, module, server):
     assert all(tool._definition()["inputSchema"] for tool in catalog.tools.values())
 
 
-def test_ten_lines_are_ten():
+def test_first_example_of_the_readme_has_ten_lines():
     first = blocks(ROOT / "README.md", "python")[0]
     lines = [line for line in first.splitlines() if line.strip() and not line.startswith("#")]
     assert len(lines) == 10
 
 
-def test_the_ideas_run(server):
+def test_code_of_the_three_ideas_runs(server):
     size = mcp.Elicit("Which size?", Literal["S", "M", "L"])
     answer = {"result": {"action": "accept", "content": {"answer": "M"}}}
     answers = KnownAnswers(known={size.digest(1): answer}, remembered={"charge": "a receipt"})
@@ -72,7 +72,7 @@ def test_the_ideas_run(server):
     assert (namespace["size"], namespace["receipt"]) == ("M", "a receipt")
 
 
-def test_the_settings_for_sessions_are_right():
+def test_session_settings_pass_the_system_checks():
     given: dict[str, Any] = {}
     for code in blocks(ROOT / "docs/how-to/sessions.md", "python"):
         exec(code, given)
@@ -97,7 +97,7 @@ def test_the_settings_for_sessions_are_right():
     assert done.returncode == 0, done.stderr
 
 
-def test_the_reference_shows_the_settings_of_the_guide():
+def test_reference_and_guide_show_the_same_settings():
     shown: list[dict[str, Any]] = []
     for page in ("docs/how-to/sessions.md", "docs/reference/storage.md"):
         shown.append({})
@@ -107,12 +107,12 @@ def test_the_reference_shows_the_settings_of_the_guide():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_json_is_json(page):
+def test_json_blocks_are_valid(page):
     for code in blocks(page, "json"):
         json.loads(code)
 
 
-def test_what_the_atlas_is_an_example_of_is_there():
+def test_names_on_the_page_exist_in_the_example_project():
     rows = text(ROOT / "docs/explanation/atlas.md").splitlines()
     told = {name for row in rows if row.startswith("|") for name in re.findall(r"`(\w+)`", row)}
     tree = ast.parse(text(ROOT / "example_project/atlas/mcp.py"))
@@ -122,7 +122,7 @@ def test_what_the_atlas_is_an_example_of_is_there():
 
 
 @pytest.mark.django_db
-def test_a_context_manager_of_around_runs_around_the_projects_code(monkeypatch, server, connect):
+def test_context_manager_of_around_surrounds_calls(monkeypatch, server, connect):
     given: dict[str, Any] = {}
     setting, manager = blocks(SETTINGS, "python")
     exec(manager, given)
@@ -140,7 +140,7 @@ def test_a_context_manager_of_around_runs_around_the_projects_code(monkeypatch, 
         assert connect(None, server=server).text("language") == "de"
 
 
-def test_every_setting_has_a_line():
+def test_every_setting_is_listed():
     page = text(SETTINGS)
     told = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
     assert told == list(DEFAULTS)
@@ -148,7 +148,7 @@ def test_every_setting_has_a_line():
     assert all(f"`{kind}` (`{rate}`)" in flowing for kind, rate in RATES.items())
 
 
-def test_the_readme_sets_the_url_before_it_prints_one():
+def test_readme_sets_the_url_before_it_is_printed():
     page = ROOT / "README.md"
     (code,) = [code for code in blocks(page, "python") if code.startswith("# settings.py")]
     given: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The page on permissions: what it connects tells as it says."""
+"""The page on permissions: its signal receiver announces changes of another permission backend."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PAGE = ROOT / "docs/reference/permissions.md"
 
 
 @pytest.fixture
-def shown():
-    """A token stands for a row of an object-permission backend: it has a user."""
+def page_code():
+    """The code of the page, with Token as the row of the permission backend."""
     (code,) = blocks(PAGE, "python")
     code = code.replace("guardian.models import User", "django_mcp.models import Token as User")
     found: dict[str, Any] = {}
@@ -29,10 +29,12 @@ def shown():
 
 
 @pytest.mark.django_db
-def test_rows_of_another_backend_are_told(shown, monkeypatch, django_capture_on_commit_callbacks):
-    told: list[Any] = []
-    monkeypatch.setattr(capture, "notify_this_process", told.extend)
+def test_changes_of_another_permission_backend_are_announced(
+    page_code, monkeypatch, django_capture_on_commit_callbacks
+):
+    announced: list[Any] = []
+    monkeypatch.setattr(capture, "notify_this_process", announced.extend)
     user = User.objects.create_user("alice")
     with django_capture_on_commit_callbacks(execute=True):
         Token.make(user, "t")
-    assert told == [("user", str(user.pk))]
+    assert announced == [("user", str(user.pk))]

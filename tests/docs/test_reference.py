@@ -104,12 +104,12 @@ def test_every_public_name_is_documented_once():
 
 
 @pytest.mark.parametrize("entry", FUNCTIONS, ids=path_of)
-def test_the_signature_of_a_function_is_that_of_the_code(entry):
+def test_signature_of_a_function_matches_the_code(entry):
     assert parameters(entry.signature) == of_function(entry.object)
 
 
 @pytest.mark.parametrize("entry", CLASSES, ids=path_of)
-def test_signatures_of_methods_are_those_of_the_code(entry):
+def test_signatures_of_methods_match_the_code(entry):
     for name, shown in entry.methods:
         if name not in ("handle", "read") or not issubclass(entry.object, Declaration):
             assert parameters(shown) == of_function(getattr(entry.object, name)), name
@@ -165,7 +165,7 @@ def test_every_attribute_is_documented_with_its_default(entry):
             assert eval(shown.strip("`"), {"mcp": mcp}) == default, name
 
 
-# Whatever a project may set, override or call has an entry; a helper of its own may have any name
+# Everything a project may set, override or call has an entry; its own helpers may have any name
 # that is not documented. A class has what is documented of its base classes, too.
 
 
@@ -211,16 +211,16 @@ def test_every_method_of_requests_and_test_clients_is_documented(entry):
         for name, value in vars(entry.object).items()
         if name[0] != "_" and (inspect.isfunction(value) or isinstance(value, property))
     }
-    twins = {f"a{name}" for name in public}  # documented together
+    twins = {f"a{name}" for name in public}  # documented in the same entry
     assert public - twins - {"setUp"} <= rows_of(entry).keys()
 
 
-def test_what_settings_name_is_documented():
+def test_names_in_settings_are_documented():
     found = set(re.findall(NAMED, text(SETTINGS)))
     assert found and found <= ENTRIES.keys()
 
 
-def test_whatever_a_page_imports_is_documented():
+def test_imports_of_the_pages_are_documented():
     imported = {
         f"{module}.{name}"
         for page in PAGES
@@ -231,7 +231,7 @@ def test_whatever_a_page_imports_is_documented():
     assert imported <= ENTRIES.keys() and len(imported) > 5
 
 
-def test_every_page_is_in_the_index_for_readers_and_for_sphinx():
+def test_every_page_is_in_the_index_and_the_toctree():
     listed = "".join(code for kind, code in fences(INDEX) if kind == "{toctree}").splitlines()
     told = {link for link in links(INDEX) if link.endswith(".md")}
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"index.md"}
@@ -240,7 +240,7 @@ def test_every_page_is_in_the_index_for_readers_and_for_sphinx():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_links_lead_somewhere(page):
+def test_links_have_targets(page):
     lost = []
     for link in links(page):
         path, _, anchor = link.partition("#")
@@ -252,12 +252,12 @@ def test_links_lead_somewhere(page):
     assert lost == []
 
 
-def test_a_page_that_is_linked_from_the_readme_is_there():
+def test_readme_links_to_the_documentation():
     assert len([link for link in links(ROOT / "README.md") if link.startswith("docs/")]) > 10
 
 
 def options(parser: CommandParser, *, known: set[str]) -> set[str]:
-    """What a command takes beside what every command takes; short forms aside."""
+    """Return the options of a command except those of every command, without short forms."""
     return {
         action.option_strings[-1]
         for action in parser._actions
@@ -266,7 +266,7 @@ def options(parser: CommandParser, *, known: set[str]) -> set[str]:
 
 
 def declared() -> Iterator[tuple[str, set[str]]]:
-    """Every command of ours, or each of its actions, and its options."""
+    """Yield every command, or each of its actions, and its options."""
     known = options(BaseCommand().create_parser("manage.py", ""), known=set())
     for name, app in get_commands().items():
         if app not in ("django_mcp", "django_mcp.oauth"):
@@ -280,7 +280,7 @@ def declared() -> Iterator[tuple[str, set[str]]]:
             yield name, options(parser, known=known)
 
 
-def test_every_command_is_told_of_with_its_options():
+def test_every_command_is_listed_with_its_options():
     rows = [line.split(" | ") for line in text(COMMANDS).splitlines() if line.startswith("| `")]
     told = {
         " ".join(re.findall(r"\b[a-z_]+\b", row[0])): set(re.findall(r"--[\w-]+", row[-1]))
@@ -289,7 +289,7 @@ def test_every_command_is_told_of_with_its_options():
     assert told == dict(declared())
 
 
-def test_mistakes_are_the_exit_code(monkeypatch, tmp_path, capfd):
+def test_broken_link_fails_the_build(monkeypatch, tmp_path, capfd):
     (tmp_path / "conf.py").write_text("extensions = ['myst_parser']")
     (tmp_path / "index.md").write_text("# A page\n\n[nowhere](nowhere.md)\n")
     for name, folder in {"SOURCE": tmp_path, "PAGES": tmp_path / "made"}.items():
@@ -306,8 +306,8 @@ DIALECTS = {
 }
 
 
-def test_every_dialect_of_schemas_is_listed():
-    """Those that are taken, and no other."""
+def test_every_supported_schema_dialect_is_listed():
+    """No other dialect is accepted."""
     (told,) = re.findall(r"JSON schema \(draft (.*?), as `\$schema` says", text(TOOLS))
     assert re.split(r", | or ", told) == list(DIALECTS)
     for url in DIALECTS.values():

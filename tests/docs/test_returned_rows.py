@@ -1,4 +1,4 @@
-"""The page on returned rows: its tool shows a row that its caller cannot read."""
+"""The page on returned rows: its tool returns a row that the caller cannot read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Companies(mcp.ModelResource):
 
 
 @pytest.mark.parametrize("trusting", [True, False])
-def test_the_tool_returns_a_row_that_it_gave_away_only_as_a_trusted_one(
+def test_tool_returns_an_unreadable_row_only_if_it_is_trusted(
     monkeypatch, server, connect, alice, bob, invoice, trusting
 ):
     monkeypatch.setattr(decorators, "default_server", server)

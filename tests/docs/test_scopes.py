@@ -1,4 +1,4 @@
-"""The page on scopes: its example needs what its table says, and its promises hold."""
+"""The page on scopes: its example needs the scopes of its table, and its promises hold."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .pages import ROOT, blocks, text
 PAGE = ROOT / "docs/how-to/scopes.md"
 SETTINGS, DECLARED = blocks(PAGE, "python")
 ROW = re.compile(r"^\| `(\w+)` \| (.*?) ?\| (.*?) ?\|$", re.M)
-TOLD = {
+SCOPES_OF_TABLE = {
     name: tuple(tuple(re.findall("`(.+?)`", cell)) for cell in cells)
     for name, *cells in ROW.findall(text(PAGE))
 }
@@ -39,7 +39,7 @@ def run(code: str) -> dict[str, Any]:
 
 @pytest.fixture
 def shop(monkeypatch, server, settings):
-    """The page's settings, and its declarations on a server of their own."""
+    """The settings of the page, and its declarations on their own server."""
     monkeypatch.setattr(decorators, "default_server", server)
     settings.DJANGO_MCP = {**settings.DJANGO_MCP, **run(SETTINGS)["DJANGO_MCP"]}
     run(DECLARED)
@@ -47,56 +47,60 @@ def shop(monkeypatch, server, settings):
 
 
 @pytest.fixture
-def carol(alice):
+def user_with_all_permissions(alice):
     """Somebody who may do all of it."""
     alice.user_permissions.set(Permission.objects.filter(content_type__app_label="shop"))
     return type(alice).objects.get(pk=alice.pk)
 
 
-def of(user, shop, *scopes, application=True):
+def request_with_scopes(user, shop, *scopes, application=True):
     given = SimpleNamespace(pk=1) if application else None
     return Request(Principal(user, Auth(frozenset(scopes), given, key="" if given else "t")), shop)
 
 
-def test_nothing_is_wrong_with_it(shop):
+def test_system_checks_pass(shop):
     assert check_settings() == [] and shop.ready()
 
 
-def test_the_table_is_of_every_tool(shop):
-    assert set(TOLD) == set(shop.ready().tools)
+def test_table_lists_every_tool(shop):
+    assert set(SCOPES_OF_TABLE) == set(shop.ready().tools)
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_what_a_token_needs_and_what_is_asked_for(shop, carol, name):
-    needs, asks = TOLD[name]
+@pytest.mark.parametrize("name", SCOPES_OF_TABLE)
+def test_needed_and_missing_scopes_match_the_table(shop, user_with_all_permissions, name):
+    needs, asks = SCOPES_OF_TABLE[name]
     tool = shop.ready().tools[name]
     assert tool._scopes == needs
-    found = decide(tool, of(carol, shop, "profile"))
+    found = decide(tool, request_with_scopes(user_with_all_permissions, shop, "profile"))
     assert found.missing_scopes == asks and found.allowed == (not asks)
-    assert decide(tool, of(carol, shop, *asks)).allowed
-    assert decide(tool, of(carol, shop, "shop")).allowed
-    assert decide(tool, of(carol, shop)).allowed
+    assert decide(tool, request_with_scopes(user_with_all_permissions, shop, *asks)).allowed
+    assert decide(tool, request_with_scopes(user_with_all_permissions, shop, "shop")).allowed
+    assert decide(tool, request_with_scopes(user_with_all_permissions, shop)).allowed
 
 
-def test_who_may_not_is_told_nothing(shop, bob):
+def test_user_without_the_permission_sees_no_scope(shop, bob):
     tools = shop.ready().tools
     for scope in ("shop", "shop:read", "profile"):
-        assert not decide(tools["remind"], of(bob, shop, scope)).is_listed
+        assert not decide(tools["remind"], request_with_scopes(bob, shop, scope)).is_listed
 
 
-def test_a_star_in_a_token_is_a_name(shop, carol):
-    assert decide(shop.ready().tools["whoami"], of(carol, shop, "*")).missing_scopes == ("shop",)
+def test_star_in_a_token_is_not_a_wildcard(shop, user_with_all_permissions):
+    assert decide(
+        shop.ready().tools["whoami"], request_with_scopes(user_with_all_permissions, shop, "*")
+    ).missing_scopes == ("shop",)
 
 
-def test_a_personal_token_is_narrowed_by_what_it_names(shop, carol):
+def test_personal_token_is_limited_by_its_scopes(shop, user_with_all_permissions):
     tools = shop.ready().tools
-    request = of(carol, shop, "shop.view_invoice", "tool:close_month", application=False)
+    request = request_with_scopes(
+        user_with_all_permissions, shop, "shop.view_invoice", "tool:close_month", application=False
+    )
     usable = {name for name, tool in tools.items() if decide(tool, request).allowed}
     assert usable == {"search_invoice", "close_month", "hours"}
     assert {name for name, tool in tools.items() if decide(tool, request).is_listed} == usable
 
 
-def test_the_command_makes_such_a_token(shop, carol, capsys):
+def test_mcp_token_creates_a_token_with_scopes(shop, user_with_all_permissions, capsys):
     call_command("mcp_token", "create", "--user", "alice", "--name", "ci", "--scope", "shop:read")
     assert Token.objects.get().scopes == ["shop:read"]
     with HttpClient(capsys.readouterr().out.strip(), server=shop) as client:
@@ -105,10 +109,12 @@ def test_the_command_makes_such_a_token(shop, carol, capsys):
         assert client.start("tools/call", name="remind").wait().status != 403
 
 
-def test_a_token_of_scopes_that_nothing_covers_may_do_nothing(shop, carol):
-    """As of an issuer elsewhere, by the settings that a project begins with."""
+def test_token_with_unknown_scopes_may_do_nothing(shop, user_with_all_permissions):
+    """Such as of another issuer, with the default settings."""
     tools = shop.ready().tools
-    request = of(carol, shop, "api", "openid", application=False)
+    request = request_with_scopes(
+        user_with_all_permissions, shop, "api", "openid", application=False
+    )
     with override_settings(DJANGO_MCP={}):
         assert [name for name, one in tools.items() if decide(one, request).is_listed] == ["hours"]
     api = mcp.Scope("The shop", covers=["*"])

@@ -1,4 +1,4 @@
-"""The page on what a caller may learn: its rules are those that the canary campaign takes away."""
+"""The page on security: its protections are those that the canary campaign removes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .pages import ROOT, text
 PAGE = ROOT / "docs/explanation/security.md"
 ROW = re.compile(r"^\| (?!protection |---)([^|]+) \| ([^|]+) \|$", re.M)
 # What the page names, and what the campaign removes to see whether anything leaks.
-REMOVED: dict[str, list[str]] = {
+REMOVED_PROTECTIONS: dict[str, list[str]] = {
     "permission": ["permission"],
     "`get_queryset(request)`": [
         "the project's queryset",
@@ -42,14 +42,16 @@ REMOVED: dict[str, list[str]] = {
 UNAVOIDABLE = ("unique value", "Dependent rows", "Keys", "your own code", "Time", "log")
 
 
-def test_page_names_every_gate_that_the_campaign_removes():
+def test_page_lists_every_protection_that_the_campaign_removes():
     rows = ROW.findall(text(PAGE))
-    assert [gate for gate, _ in rows] == [*REMOVED]
+    assert [gate for gate, _ in rows] == [*REMOVED_PROTECTIONS]
     assert all(len(explained.split()) >= 8 for _, explained in rows)
-    assert sorted(gate for gates in REMOVED.values() for gate in gates) == sorted(DEFENCES)
+    assert sorted(gate for gates in REMOVED_PROTECTIONS.values() for gate in gates) == sorted(
+        DEFENCES
+    )
 
 
-def test_page_says_what_exposing_a_row_reveals():
+def test_page_explains_what_exposing_a_row_reveals():
     (hidden,) = re.findall(r"\n## What cannot be hidden\n(.+?)\n## ", text(PAGE), re.S)
     points = re.findall(r"^- \*\*(.+?)\.\*\* (.+?)(?=^- |\Z)", hidden, re.M | re.S)
     assert len(points) == len(UNAVOIDABLE)
@@ -57,6 +59,6 @@ def test_page_says_what_exposing_a_row_reveals():
         assert words in point and len(explained.split()) >= 8
 
 
-def test_page_says_how_the_gates_are_tested():
+def test_page_explains_how_the_protections_are_tested():
     tested = text(PAGE).partition("\n## How this is tested\n")[2]
     assert len(tested.split()) > 100 and "tests/canaries" in tested

@@ -1,4 +1,4 @@
-"""The page on HTTP+SSE: what it shows switches it on, and what comes looks as it shows."""
+"""The page on HTTP+SSE: its code enables it, and streams look as shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIELD = re.compile(r"^    (event|id|retry|data): ", re.M)
 
 
 @pytest.fixture
-def on(monkeypatch):
+def sse_enabled(monkeypatch):
     monkeypatch.setattr(mcp.server, "sse", False)
     (code,) = blocks(PAGE, "python")
     exec(compile(code, NAMED, "exec", dont_inherit=True), {})
@@ -25,9 +25,9 @@ def on(monkeypatch):
 
 
 @pytest.mark.django_db
-@pytest.mark.usefixtures("on")
+@pytest.mark.usefixtures("sse_enabled")
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/sse"])
-def test_what_is_shown_switches_it_on(path, alice):
+def test_code_of_the_page_enables_sse(path, alice):
     with SseClient(server=mcp.server, path=path, initialize=False) as client:
         raw = client.streams[0].body.decode()
         assert client.address.startswith(f"{path}?session_id=")

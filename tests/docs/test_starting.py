@@ -1,4 +1,4 @@
-"""The page about startmcp shows what it writes."""
+"""The page on startmcp shows the generated file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .pages import ROOT, blocks
 PAGE = ROOT / "docs/how-to/starting.md"
 
 
-def test_the_page_shows_what_is_written_for_the_shop(server):
+def test_page_shows_the_file_generated_for_the_shop(server):
     (shown,) = blocks(PAGE, "python")
     written = generate_starter_file(apps.get_app_config("shop")).text
     first = "\n".join(line for line in shown.splitlines() if "#" not in line or "Not shown" in line)
@@ -21,7 +21,7 @@ def test_the_page_shows_what_is_written_for_the_shop(server):
     assert explained in written
 
 
-def test_it_can_be_declared(server):
+def test_shown_file_can_be_served(server):
     (shown,) = blocks(PAGE, "python")
     alone = shown.replace("from .", "from tests.shop.").replace("mcp.register(", "server.register(")
     exec(alone, {"server": server})

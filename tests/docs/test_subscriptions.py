@@ -1,4 +1,4 @@
-"""The page on subscriptions: what it shows is told as it says."""
+"""The page on subscriptions: its test passes, and its changes are announced."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PAGE = ROOT / "docs/how-to/subscriptions.md"
 
 
 @pytest.fixture
-def shown(monkeypatch) -> Any:
-    """What the page's code declares, on a server of its own."""
+def page_module(monkeypatch) -> Any:
+    """The code of the page, on its own server."""
     server = Server("of subscriptions")
     monkeypatch.setattr(decorators, "default_server", server)
     module = ModuleType("tests.shop.shown_subscriptions")
@@ -35,9 +35,9 @@ def shown(monkeypatch) -> Any:
     servers._servers.pop("of subscriptions", None)
 
 
-def test_its_test_passes(shown, django_db_blocker, django_db_setup):
-    class Tests(shown.SubscriptionTests):
-        mcp_options = {"server": shown.server}
+def test_test_case_of_the_page_passes(page_module, django_db_blocker, django_db_setup):
+    class Tests(page_module.SubscriptionTests):
+        mcp_options = {"server": page_module.server}
 
         @classmethod
         def setUpTestData(cls) -> None:
@@ -51,13 +51,15 @@ def test_its_test_passes(shown, django_db_blocker, django_db_setup):
 
 
 @pytest.mark.django_db
-def test_what_is_written_by_hand_is_told(shown, monkeypatch, django_capture_on_commit_callbacks):
-    told: list[Any] = []
-    monkeypatch.setattr(capture, "notify_this_process", told.extend)
+def test_bulk_update_with_notify_changed_is_announced(
+    page_module, monkeypatch, django_capture_on_commit_callbacks
+):
+    announced: list[Any] = []
+    monkeypatch.setattr(capture, "notify_this_process", announced.extend)
     invoice = make_invoice("A-1", make_user("alice"))
     Invoice.objects.update(status=Invoice.Status.DRAFT)
     with django_capture_on_commit_callbacks(execute=True):
-        shown.close(Company.objects.get())
+        page_module.close(Company.objects.get())
     assert Invoice.objects.get().status == Invoice.Status.OPEN
-    ((kind, subject),) = told
+    ((kind, subject),) = announced
     assert kind == "row" and subject["shop.invoice"]["pk"] == str(invoice.pk)

@@ -1,4 +1,4 @@
-"""The page on testing: its tests are collected here, and run as a project's own are."""
+"""The page on testing: its tests are collected here and run like those of a project."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ def _the_files_of_this_test(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("CI", raising=False)
 
 
-def test_the_page_shows_the_tools_that_its_tests_call():
+def test_page_shows_the_tools_that_its_tests_call():
     shown = [code.removeprefix(DECLARED) for code in blocks(PAGE, "python") if DECLARED in code]
     source = (ROOT / "tests/shop/mcp.py").read_text("utf-8")
     assert len(shown) == 2 and all(code in source for code in shown)
 
 
-def test_the_page_shows_tests():
+def test_page_shows_the_expected_tests():
     assert {"RefundTests", "QuestionTests", "ConnectionTests", "CatalogTests"} <= set(TESTS)
     functions = {"test_a_refund_takes_few_queries", "test_refund_is_hidden_from_anonymous_clients"}
     assert functions <= set(TESTS)
 
 
-def test_every_public_name_of_the_kit_is_in_the_reference():
+def test_every_public_name_of_the_testing_package_is_in_the_reference():
     documented = re.findall(r"^### `django_mcp\.testing\.(\w+)`$", text(REFERENCE), re.M)
     assert sorted(documented) == sorted(testing.__all__)
 

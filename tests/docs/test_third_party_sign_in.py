@@ -17,14 +17,14 @@ from .pages import ROOT, blocks, text
 PAGE = ROOT / "docs/how-to/third-party-sign-in.md"
 
 
-def test_nothing_is_wrong_with_the_project(tmp_path):
+def test_system_checks_pass(tmp_path):
     assert len(blocks(PAGE, "python")) == 4  # each is a part of it
     with Provider("company") as company, Provider("other") as other:
         site = ThirdSite(tmp_path, company, other)
         assert "no issues" in site.manage("check", "--fail-level", "WARNING")
 
 
-def test_the_numbers_of_the_page_are_those_of_the_code():
+def test_numbers_of_the_page_are_those_of_the_code():
     told = re.sub(r"\s+", " ", text(PAGE))
     assert f"max_age = {Upstream.max_age:.0f} grace = {Upstream.grace:.0f}" in told
     assert "five minutes here" in told and Upstream.max_age == 300

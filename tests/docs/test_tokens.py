@@ -1,4 +1,4 @@
-"""The page on access tokens: what it shows runs, and what it promises holds."""
+"""The page on access tokens: its code runs, and its promises hold."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PAGE = ROOT / "docs/how-to/tokens.md"
 
 
 @pytest.fixture
-def shown(monkeypatch, server):
-    """What the page's code defines, on a server of its own."""
+def page_code(monkeypatch, server):
+    """The names that the code of the page defines, on its own server."""
     monkeypatch.setattr(decorators, "default_server", server)
     namespace: dict[str, Any] = {"__name__": "tests.shop.shown"}
     for code in blocks(PAGE, "python"):
@@ -27,9 +27,9 @@ def shown(monkeypatch, server):
     return namespace
 
 
-def test_a_scope_is_asked_for(shown, server, alice):
+def test_permission_function_checks_the_scope(page_code, server, alice):
     assert server.ready().tools["rename"]
-    may_write = shown["may_write"]
+    may_write = page_code["may_write"]
     scopes = {None: True, frozenset(): False, frozenset({"write"}): True}
     for given, allowed in scopes.items():
         auth = None if given is None else Auth(given)
@@ -37,8 +37,8 @@ def test_a_scope_is_asked_for(shown, server, alice):
         assert may_write(request) == allowed
 
 
-async def test_tokens_of_the_projects_own(shown, server, alice):
-    verifier = shown["SignedTokens"]()
+async def test_custom_verifier_of_the_page(page_code, server, alice):
+    verifier = page_code["SignedTokens"]()
     assert isinstance(verifier, mcp.TokenVerifier)
     token = signing.dumps(alice.pk, salt=f"mcp {server.name}")
     principal = await verifier.verify(token, server)
@@ -51,7 +51,7 @@ async def test_tokens_of_the_projects_own(shown, server, alice):
 
 
 @pytest.mark.django_db
-def test_the_verifier_of_the_reference_looks_tokens_up(server, alice):
+def test_custom_verifier_of_the_reference(server, alice):
     namespace: dict[str, Any] = {"__name__": "tests.shop.shown"}
     (code,) = blocks(ROOT / "docs/reference/authentication.md", "python")
     exec(compile(code, "authentication.md", "exec", dont_inherit=True), namespace)
@@ -64,7 +64,7 @@ def test_the_verifier_of_the_reference_looks_tokens_up(server, alice):
     assert verifier.lookup(token, server) is None
 
 
-def test_the_commands_are_those_of_the_page(alice, capsys):
+def test_output_of_mcp_token_is_that_of_the_page(alice, capsys):
     call_command("mcp_token", "create", "--user", "alice", "--name", "my laptop")
     said = capsys.readouterr()
     words = said.err.partition(" expires ")

@@ -1,4 +1,4 @@
-"""The page about views shows classes that can be served."""
+"""The page on views: its classes can be served."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ URLCONF.urlpatterns = [  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("code", blocks(PAGE, "python"))
-def test_what_the_page_declares_can_be_served(code, server, settings, monkeypatch):
+def test_declarations_of_the_page_can_be_served(code, server, settings, monkeypatch):
     settings.ROOT_URLCONF, settings.ALLOWED_HOSTS = URLCONF, ["*"]
     monkeypatch.setattr(decorators, "default_server", server)
     namespace: dict[str, Any] = {"CloseForm": CloseForm, "InvoiceFilter": InvoiceFilter}

@@ -1,4 +1,4 @@
-"""The page on writing models: what it shows can be served, and does what it says."""
+"""The page on writing models: its declarations can be served and used."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PAGE = ROOT / "docs/how-to/writing-models.md"
 
 
 @pytest.fixture
-def shown(monkeypatch, server):
-    """What the page's code declares, on a server of its own."""
+def declared_server(monkeypatch, server):
+    """The server with the declarations of the page."""
     monkeypatch.setattr(decorators, "default_server", server)
     *whole, method = blocks(PAGE, "python")
     namespace: dict[str, Any] = {"__name__": "tests.shop.shown", "__package__": "tests.shop"}
@@ -29,11 +29,11 @@ def shown(monkeypatch, server):
     return server
 
 
-def test_it_is_written_as_the_page_says(shown, connect, alice, invoice):
+def test_rows_are_written_as_described(declared_server, connect, alice, invoice):
     assert {"create_invoice", "update_invoice", "create_draft", "delete_draft"} == set(
-        shown.ready().tools
+        declared_server.ready().tools
     )
-    client = connect(alice, server=shown)
+    client = connect(alice, server=declared_server)
     new = {"number": "A-2", "total": "7.50", "issued": "2026-03-01"}
     made = json.loads(client.text("create_draft", customer=invoice.customer_id, **new))
     row = Invoice.objects.get(number="A-2")
@@ -43,13 +43,13 @@ def test_it_is_written_as_the_page_says(shown, connect, alice, invoice):
     with pytest.raises(Exception, match="Unknown tool"):
         client.call("create_invoice", customer=invoice.customer_id, **new)
     alice.user_permissions.add(Permission.objects.get(codename="add_invoice"))
-    client = connect(type(alice).objects.get(pk=alice.pk), server=shown)
+    client = connect(type(alice).objects.get(pk=alice.pk), server=declared_server)
     client.text("create_invoice", customer=invoice.customer_id, **new)
     words = client.failure("create_draft", customer=invoice.customer_id, **new)
     assert words == "number: Invoice with this Number already exists."
 
 
-def test_its_method_is_one():
+def test_cascade_permission_method_of_the_page():
     (code,) = [code for code in blocks(PAGE, "python") if "has_cascade_permission" in code]
     namespace: dict[str, Any] = {"mcp": mcp, "Line": Company}
     exec(f"class Parts(mcp.ModelResource):\n{code}", namespace)

@@ -1,4 +1,4 @@
-"""The atlas's fixtures; under other settings than the example project's, nothing is collected."""
+"""Fixtures of the atlas. Nothing is collected with other settings."""
 
 from datetime import date
 
@@ -22,7 +22,7 @@ def django_db_setup(django_db_setup, django_db_blocker):
 
 @pytest.fixture(autouse=True)
 def _the_tests_connections(request):
-    """Jobs run on the test's own connections: no thread could close one to a database in memory."""
+    """Run jobs on the connections of the test, because the database is in memory."""
     if "db" not in request.fixturenames and not request.node.get_closest_marker("django_db"):
         yield
         return
@@ -33,7 +33,7 @@ def _the_tests_connections(request):
 
 @pytest.fixture
 def atlas(db):
-    """The atlas's rows, which every test finds unchanged."""
+    """The rows of the atlas, unchanged at the start of every test."""
 
 
 @pytest.fixture

@@ -1,3 +1,5 @@
+"""The access token of the demo: it is created once, stored privately, and replaced if invalid."""
+
 import os
 import stat
 import sys
@@ -16,14 +18,14 @@ def path(tmp_path):
     return tmp_path / "db.sqlite3.token"
 
 
-def test_a_token_is_made_once_and_shown_again(alice, path):
+def test_token_is_created_once_and_returned_again(alice, path):
     secret = access.kept(alice, path)
     assert secret.startswith("mcp_")
     assert access.kept(alice, path) == secret
     assert Token.objects.get().user == alice
 
 
-def test_a_new_one_is_made_where_the_old_one_opens_nothing(alice, path):
+def test_expired_or_revoked_token_is_replaced(alice, path):
     secret = access.kept(alice, path)
     Token.objects.update(expires=timezone.now() - timedelta(days=1))
     other = access.kept(alice, path)
@@ -32,23 +34,23 @@ def test_a_new_one_is_made_where_the_old_one_opens_nothing(alice, path):
     assert access.kept(alice, path) not in (secret, other)
 
 
-def test_somebody_elses_token_is_not_shown(alice, path, django_user_model):
+def test_token_of_another_user_is_not_returned(alice, path, django_user_model):
     bob = django_user_model.objects.create_user("bob")
     assert access.kept(alice, path) != access.kept(bob, path)
 
 
-def test_a_file_that_holds_no_token_is_replaced(alice, path):
+def test_file_without_a_token_is_replaced(alice, path):
     path.write_text("no token")
     assert access.kept(alice, path) == path.read_text() != "no token"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
-def test_it_is_for_its_owners_eyes(alice, path):
+def test_file_is_readable_only_by_the_owner(alice, path):
     path.write_text("an old file that anybody may read")
     access.kept(alice, path)
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
-def test_it_lies_beside_the_database():
+def test_file_is_next_to_the_database():
     assert access.place().parent == settings.DATABASE.parent
     assert access.place().name.startswith(settings.DATABASE.name)

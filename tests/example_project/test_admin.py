@@ -1,3 +1,5 @@
+"""The admin of the atlas: pages, search, number of queries and validation."""
+
 import pytest
 from django.contrib import admin
 from django.urls import reverse
@@ -14,25 +16,27 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_model_has_its_pages(page, atlas, admin_client):
+def test_every_model_has_list_and_add_pages(page, atlas, admin_client):
     assert admin_client.get(reverse(page)).status_code == 200
 
 
-def test_the_home_page_leads_to_the_admin(client):
+def test_home_page_redirects_to_the_admin(client):
     assert client.get("/").url == reverse("admin:index")
 
 
-def test_the_list_of_cities_takes_few_queries(atlas, admin_client, django_assert_max_num_queries):
+def test_number_of_queries_of_the_city_list_is_limited(
+    atlas, admin_client, django_assert_max_num_queries
+):
     with django_assert_max_num_queries(10):
         admin_client.get(reverse("admin:atlas_city_changelist"))
 
 
-def test_a_city_is_found(atlas, admin_client):
+def test_city_can_be_searched_without_accents(atlas, admin_client):
     found = admin_client.get(reverse("admin:atlas_city_changelist"), {"q": "sao paulo"})
     assert "São Paulo" in found.rendered_content
 
 
-def test_a_trip_with_wrong_dates_is_told_so(trip, city, admin_client):
+def test_trip_with_invalid_dates_shows_errors(trip, city, admin_client):
     add_stop(trip, city("Tokyo"))
     stop = trip.stops.get()
     form = {

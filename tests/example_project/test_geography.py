@@ -1,3 +1,5 @@
+"""Distances, directions, and the cities near a point."""
+
 from random import Random
 
 import pytest
@@ -26,7 +28,7 @@ def test_distance(one, other, km):
     assert distance(one, other) == pytest.approx(distance(other, one))
 
 
-def test_nothing_is_farther_than_half_way_round():
+def test_largest_distance_is_half_the_circumference():
     assert distance((0, 0), (0, 180)) == pytest.approx(FARTHEST)
     assert distance((90, 0), (-90, 77)) == pytest.approx(FARTHEST)
     assert pytest.approx(20015, abs=1) == FARTHEST
@@ -41,11 +43,11 @@ def test_direction(other, point):
     assert direction((0, 0), other) == point
 
 
-def test_direction_over_the_date_line():
+def test_direction_across_the_date_line():
     assert direction((0, 179), (0, -179)) == "E"
 
 
-def by_hand(centre, km):
+def cities_by_full_scan(centre, km):
     cities = City.objects.all()
     near = sorted((distance(centre, place(city)), city.pk) for city in cities)
     return [pk for far, pk in near if far <= km]
@@ -53,30 +55,31 @@ def by_hand(centre, km):
 
 @pytest.mark.parametrize("centre", CORNERS)
 @pytest.mark.parametrize("km", [50, 800, 9_000, 15_000, FARTHEST])
-def test_within_finds_what_looking_at_every_city_finds(atlas, centre, km):
-    assert [one.city.pk for one in within(centre, km)] == by_hand(centre, km)
+def test_within_equals_a_full_scan(atlas, centre, km):
+    assert [one.city.pk for one in within(centre, km)] == cities_by_full_scan(centre, km)
 
 
-def test_within_finds_the_same_anywhere(atlas):
+def test_within_equals_a_full_scan_at_random_points(atlas):
     random = Random(7)
     for _ in range(20):
         centre = random.uniform(-90, 90), random.uniform(-180, 180)
         km = random.uniform(10, 12_000)
-        assert [one.city.pk for one in within(centre, km)] == by_hand(centre, km), (centre, km)
+        found = [one.city.pk for one in within(centre, km)]
+        assert found == cities_by_full_scan(centre, km), (centre, km)
 
 
 @pytest.mark.parametrize("centre", CORNERS)
-def test_nearest_are_the_nearest(atlas, centre):
-    assert [one.city.pk for one in nearest(centre, 7)] == by_hand(centre, FARTHEST)[:7]
+def test_nearest_equals_a_full_scan(atlas, centre):
+    assert [one.city.pk for one in nearest(centre, 7)] == cities_by_full_scan(centre, FARTHEST)[:7]
 
 
-def test_nearest_among_some(atlas):
+def test_nearest_in_a_queryset(atlas):
     found = nearest(PARIS, 2, City.objects.filter(country__continent="OC"))
     assert len(found) == 2
     assert all(Country.objects.get(pk=one.city.country_id).continent_id == "OC" for one in found)
 
 
-def test_nearest_gives_what_there_is(atlas):
+def test_nearest_returns_fewer_if_there_are_fewer(atlas):
     assert (
         len(nearest(PARIS, 50, City.objects.filter(country="IS")))
         == City.objects.filter(country="IS").count()

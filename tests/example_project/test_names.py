@@ -1,3 +1,5 @@
+"""Plain names: without accents and case."""
+
 import pytest
 
 from example_project.atlas.names import plain
@@ -17,9 +19,9 @@ from example_project.atlas.names import plain
         ("", ""),
     ],
 )
-def test_plain_drops_accents_and_case(name, expected):
+def test_plain_removes_accents_and_case(name, expected):
     assert plain(name) == expected
 
 
-def test_plain_is_stable():
+def test_plain_is_idempotent():
     assert plain(plain("Ærøskøbing")) == plain("Ærøskøbing") == "aeroskobing"

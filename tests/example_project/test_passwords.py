@@ -1,4 +1,4 @@
-"""The passwords of the demonstration's people."""
+"""The passwords of the demo users: created once, stored privately, and replaced if invalid."""
 
 import os
 import stat
@@ -17,7 +17,7 @@ def path(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def soon_encoded(settings):
+def fast_hasher(settings):
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
@@ -26,7 +26,7 @@ def people(atlas):
     return [make_person(person) for person in PEOPLE]
 
 
-def test_each_is_made_once_and_shown_again(people, path):
+def test_passwords_are_created_once_and_returned_again(people, path):
     made = [passwords.kept(user, path) for user in people]
     assert len(set(made)) == len(made) == 2
     assert [passwords.kept(user, path) for user in people] == made
@@ -34,7 +34,7 @@ def test_each_is_made_once_and_shown_again(people, path):
         assert authenticate(username=user.username, password=password) == user
 
 
-def test_a_new_one_takes_the_place_of_the_old_one(people, path):
+def test_new_password_replaces_the_old_one(people, path):
     alice, bob = people
     old, other = passwords.kept(alice, path), passwords.kept(bob, path)
     new = passwords.made(alice, path)
@@ -43,7 +43,7 @@ def test_a_new_one_takes_the_place_of_the_old_one(people, path):
     assert authenticate(username="alice", password=old) is None
 
 
-def test_one_that_somebody_chose_is_neither_told_nor_changed(people, path):
+def test_chosen_password_is_neither_returned_nor_changed(people, path):
     alice, _ = people
     passwords.kept(alice, path)
     alice.set_password("around the world")
@@ -52,25 +52,25 @@ def test_one_that_somebody_chose_is_neither_told_nor_changed(people, path):
 
 
 @pytest.mark.parametrize("held", ["no passwords", "[]"])
-def test_a_file_that_holds_none_is_replaced(people, path, held):
+def test_file_without_passwords_is_replaced(people, path, held):
     path.write_text(held)
     made = passwords.kept(people[0], path)
     assert made and passwords.kept(people[0], path) == made
 
 
-def test_those_of_another_database_open_nothing(people, path):
+def test_password_of_another_database_is_replaced(people, path):
     first = passwords.kept(people[0], path)
     people[0].set_unusable_password()
     assert passwords.kept(people[0], path) != first
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
-def test_they_are_for_their_owners_eyes(people, path):
+def test_file_is_readable_only_by_the_owner(people, path):
     path.write_text("an old file that anybody may read")
     passwords.kept(people[0], path)
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
-def test_they_lie_beside_the_database(settings):
+def test_file_is_next_to_the_database(settings):
     assert passwords.place().parent == settings.DATABASE.parent
     assert passwords.place().name.startswith(settings.DATABASE.name)

@@ -1,3 +1,5 @@
+"""The demo users: their permissions, trips and passwords."""
+
 import pytest
 from django.contrib.auth import authenticate
 from django.core.management import call_command
@@ -13,7 +15,7 @@ def people(atlas, django_user_model):
     return {user.username: user for user in django_user_model.objects.all()}
 
 
-def test_two_people_have_trips_of_their_own(people):
+def test_two_users_have_different_trips(people):
     assert set(people) == {"alice", "bob"}
     titles = [
         set(Trip.objects.of(user).values_list("title", flat=True)) for user in people.values()
@@ -22,7 +24,7 @@ def test_two_people_have_trips_of_their_own(people):
     assert not titles[0] & titles[1]
 
 
-def test_trips_go_through_cities_in_order_and_time(people):
+def test_trips_are_valid_and_visit_several_cities(people):
     for trip in Trip.objects.all():
         trip.full_clean()
         for stop in trip.stops.all():
@@ -31,23 +33,23 @@ def test_trips_go_through_cities_in_order_and_time(people):
         assert all(leg.nights >= 1 for leg in itinerary(trip).legs)
 
 
-def test_alice_may_correct_the_atlas_and_bob_may_not(people):
+def test_only_alice_may_change_cities(people):
     assert people["alice"].has_perm("atlas.change_city")
     assert not people["bob"].has_perm("atlas.change_city")
     assert people["bob"].has_perms(["atlas.view_city", "atlas.add_trip", "atlas.delete_stop"])
 
 
-def test_nobody_can_log_in_unasked(people):
+def test_users_have_no_usable_password_by_default(people):
     assert not any(user.has_usable_password() for user in people.values())
 
 
-def test_making_them_again_changes_nothing(people):
+def test_command_is_idempotent(people):
     before = list(Trip.objects.values())
     call_command("demo_users", verbosity=0)
     assert list(Trip.objects.values()) == before
 
 
-def test_passwords_are_made_and_told_when_asked_for(people, capsys, monkeypatch, tmp_path):
+def test_passwords_option_creates_and_prints_passwords(people, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(passwords, "place", lambda: tmp_path / "passwords")
     call_command("demo_users", passwords=True)
     told = dict(

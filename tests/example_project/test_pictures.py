@@ -1,3 +1,5 @@
+"""The PNG maps of city lights."""
+
 import struct
 import zlib
 
@@ -5,7 +7,7 @@ from example_project.atlas import pictures
 
 
 def decoded(png):
-    """Width, height, palette and rows of a PNG as `pictures` writes it; checks every checksum."""
+    """Return width, height, palette and rows of a PNG, and verify every checksum."""
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
     chunks, place = {}, 8
     while place < len(png):
@@ -32,7 +34,7 @@ def test_north_is_up_and_west_is_left():
     assert y1 < y2
 
 
-def test_a_large_city_is_brighter_and_wider():
+def test_large_city_is_brighter_and_wider():
     village, metropolis = lit_alone(1_000), lit_alone(9_000_000)
     assert len(village) == 1
     assert len(metropolis) == 5
@@ -43,21 +45,21 @@ def lit_alone(population):
     return lit(decoded(pictures.night([(0.0, 0.0, population)]))[3])
 
 
-def test_no_light_is_an_empty_picture():
+def test_picture_without_cities_is_dark():
     width, height, palette, lines = decoded(pictures.night([]))
     assert (width > 0, height > 0, lit(lines)) == (True, True, {})
     assert len(palette) == 3 * 256
     assert tuple(palette[:3]) == pictures.NIGHT
 
 
-def test_a_picture_keeps_its_bounds():
+def test_size_of_a_picture_is_limited():
     corners = [(90.0, -180.0, 9_000_000), (-90.0, 180.0, 9_000_000), (0.0, 0.0, 0)]
     width, height, _, lines = decoded(pictures.night(corners))
     assert abs(width - pictures.WIDTH) <= 2 or height <= pictures.TALLEST + 2
     assert len(lit(lines)) == 11
 
 
-def test_brightness_is_bounded():
+def test_brightness_is_limited():
     levels = [pictures.brightness(people) for people in (0, 500, 10_000, 10**7, 10**9)]
     assert levels == sorted(levels)
     assert (levels[0], levels[-1]) == (pictures.DIM, 255)

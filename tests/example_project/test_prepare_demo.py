@@ -1,3 +1,5 @@
+"""``prepare_demo``: the token and passwords it prints, and what it keeps."""
+
 import json
 from types import SimpleNamespace
 
@@ -26,7 +28,7 @@ def prepare(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.django_db(databases="__all__")
-def test_it_prints_a_token_of_alices_and_everybodys_password(prepare):
+def test_command_prints_a_token_of_alice_and_all_passwords(prepare):
     told = prepare()
     principal = PersonalAccessTokens().lookup(told.token, mcp.server)
     assert principal.user.username == "alice"
@@ -37,7 +39,7 @@ def test_it_prints_a_token_of_alices_and_everybodys_password(prepare):
 
 
 @pytest.mark.django_db(databases="__all__")
-def test_the_cache_has_its_table(prepare):
+def test_cache_table_is_created(prepare):
     with connection.cursor() as cursor:
         cursor.execute("DROP TABLE cache")
     prepare()
@@ -45,7 +47,7 @@ def test_the_cache_has_its_table(prepare):
 
 
 @pytest.mark.django_db(databases="__all__")
-def test_what_is_there_is_kept(prepare):
+def test_existing_data_is_kept(prepare):
     first = prepare()
     Trip.objects.filter(owner__username="alice").update(notes="Mine")
     again = prepare()
@@ -56,7 +58,7 @@ def test_what_is_there_is_kept(prepare):
 
 
 @pytest.mark.django_db(databases="__all__")
-def test_who_has_another_password_keeps_it_untold(prepare, django_user_model):
+def test_chosen_password_is_neither_printed_nor_changed(prepare, django_user_model):
     prepare()
     bob = django_user_model.objects.get(username="bob")
     bob.set_password("around the world")

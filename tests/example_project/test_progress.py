@@ -1,3 +1,5 @@
+"""The progress bar, at a terminal and in a log."""
+
 import io
 
 from example_project.atlas.progress import Bar
@@ -8,7 +10,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_sees_one_line_redrawn():
+def test_one_line_is_redrawn_at_a_terminal():
     stream = Terminal()
     bar = Bar(4, "Cities", stream)
     for done in (1, 2, 4):
@@ -20,7 +22,7 @@ def test_a_terminal_sees_one_line_redrawn():
     assert "100 %" in text
 
 
-def test_elsewhere_each_quarter_is_a_line():
+def test_each_quarter_is_a_line_elsewhere():
     stream = io.StringIO()
     bar = Bar(1_000, "Cities", stream)
     for done in range(10, 1_001, 10):
@@ -30,5 +32,5 @@ def test_elsewhere_each_quarter_is_a_line():
     assert "\r" not in stream.getvalue()
 
 
-def test_a_job_of_nothing_is_no_crash():
+def test_empty_job_does_not_fail():
     Bar(0, "Nothing", io.StringIO())(0)

@@ -1,4 +1,4 @@
-"""Why somebody may use what the atlas declares: reasons agree with answers, gates with reading."""
+"""Explanations of access agree with the decisions, for every permission of the atlas."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from example_project.atlas.models import Trip
 
 
 @pytest.fixture
-def people(db):
-    """Nobody, a superuser, and for every permission of the atlas somebody who has that alone."""
+def principals(db):
+    """Anonymous, a superuser, a user for every permission of the atlas, and one without any."""
     found = [anonymous(), Principal(User.objects.create_superuser("boss"))]
     for permission in Permission.objects.filter(content_type__app_label="atlas"):
         user = User.objects.create_user(permission.codename)
@@ -25,10 +25,10 @@ def people(db):
     return [*found, Principal(User.objects.create_user("plain"))]
 
 
-def test_reasons_agree_with_answers(people):
+def test_reasons_agree_with_decisions(principals):
     catalog = mcp.server.ready()
     seen = set()
-    for principal in people:
+    for principal in principals:
         request = mcp.Request(principal, mcp.server)
         with surrounded(request):
             for owned in (catalog.tools, catalog.resources, catalog.templates, catalog.prompts):
@@ -40,13 +40,13 @@ def test_reasons_agree_with_answers(people):
     assert len(seen) > len({kind for kind, _ in seen})  # what some may use, others may not
 
 
-def test_gates_agree_with_what_may_be_read(people):
+def test_explained_conditions_agree_with_reading(principals):
     trips = [
         Trip.objects.create(owner=one.user, title="T", starts="2026-01-01", ends="2026-01-02")
-        for one in people[1:3]
+        for one in principals[1:3]
     ]
     places = [f"{kind}/{one.pk}" for one in trips for kind in ("atlas://trip", "view://trips/page")]
-    for principal in people:
+    for principal in principals:
         request = mcp.Request(principal, mcp.server)
         with surrounded(request):
             for uri in [*places, "atlas://trip/0", "atlas://flag/XX", "atlas://about"]:

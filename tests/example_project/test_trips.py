@@ -1,3 +1,5 @@
+"""Itineraries and stops of trips."""
+
 from datetime import date
 
 import pytest
@@ -28,13 +30,13 @@ def test_itinerary(trip, stops):
     assert told.km == sum(leg.km for leg in told.legs)
 
 
-def test_itinerary_takes_one_query(trip, stops, django_assert_num_queries):
+def test_itinerary_makes_one_query(trip, stops, django_assert_num_queries):
     with django_assert_num_queries(1):
         itinerary(trip)
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_itinerary_of_a_trip_that_goes_nowhere(trip, city, count):
+def test_itinerary_with_fewer_than_two_stops(trip, city, count):
     for _ in range(count):
         add_stop(trip, city("Tokyo"))
     assert len(itinerary(trip).cities) == count
@@ -42,17 +44,17 @@ def test_itinerary_of_a_trip_that_goes_nowhere(trip, city, count):
     assert itinerary(trip).km == 0
 
 
-def test_stops_are_numbered_as_they_are_added(stops):
+def test_stops_are_numbered_in_order(stops):
     assert [stop.position for stop in stops] == [1, 2, 3]
 
 
-def test_a_stop_outside_of_the_trip_is_refused(trip, city):
+def test_stop_outside_of_the_trip_is_rejected(trip, city):
     with pytest.raises(ValidationError):
         add_stop(trip, city("Tokyo"), date(2030, 1, 1))
     assert not trip.stops.exists()
 
 
-def test_a_trip_is_full_at_some_point(trip, stops, city, monkeypatch):
+def test_number_of_stops_is_limited(trip, stops, city, monkeypatch):
     monkeypatch.setattr(trips, "MOST_STOPS", 3)
     with pytest.raises(TripFull, match="at most 100 stops"):
         add_stop(trip, city("Osaka"))
@@ -66,7 +68,7 @@ def test_removing_a_stop_closes_the_gap(trip, stops):
     ]
 
 
-def test_removing_a_stop_leaves_other_trips_alone(trip, stops, alice, city):
+def test_removing_a_stop_does_not_change_other_trips(trip, stops, alice, city):
     other = type(trip).objects.create(
         owner=alice, title="Other", starts=trip.starts, ends=trip.ends
     )

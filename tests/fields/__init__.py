@@ -1,1 +1,1 @@
-"""Every field class that a project may use, tried from the declaration to the written row."""
+"""Tests of every field class that a project may use, from the declaration to the written row."""

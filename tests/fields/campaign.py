@@ -1,7 +1,7 @@
-"""One field class through everything: declare, check, list, read, search, filter, order, write.
+"""Declare, check, list, read, search, filter, order and write one field class.
 
-What ``manage.py check`` refuses, it refuses by the field's name, and what it accepts works. So the
-result of a step is "yes" or "no", and everything else is a failure of the test.
+Where ``manage.py check`` reports an error, it must name the field. What it accepts must work. So
+the result of a step is "yes" or "no", and everything else fails the test.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ STEPS = ("shown", "searched", "filtered", "ordered", "written")
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a case: the JSON of a value, and each step's yes or no."""
+    """The result of a case: the JSON of a value, and "yes" or "no" for each step."""
 
     example: str
     steps: tuple[str, ...]
 
     def row(self, case: Case) -> str:
-        """The line of the table."""
+        """Return the line of the table in the documentation."""
         example = f"`{self.example}`" if self.example else ""
         return f"| `{case.name}` | {example} | {' | '.join(self.steps)} |"
 
@@ -64,7 +64,7 @@ class Trial:
         example = self.case.shown[0] if self.case.example is NOTHING else self.case.example
         return Result(json.dumps(example, ensure_ascii=False), steps)
 
-    # Declaring.
+    # Declaration.
 
     def _client(self, **options: Any) -> Client:
         server = self._server(**options)
@@ -87,7 +87,10 @@ class Trial:
             yield related
 
     def _accepts(self, **options: Any) -> bool:
-        """Whether ``check`` takes the declaration; if not, it names the field."""
+        """Return whether ``check`` accepts the declaration.
+
+        If not, its messages must name the field.
+        """
         wrong = [str(message) for message in self._server(**options).check()]
         for text in wrong:
             assert repr(self.case.attribute) in text or f".{self.case.attribute} " in text, text
@@ -122,7 +125,7 @@ class Trial:
         return row
 
     def _relate(self, row: Any) -> None:
-        """Let another row point to this one, with the key that the case expects."""
+        """Let another row refer to this one, with the key that the case expects."""
         if not self.case.name.startswith("reverse "):
             return
         field = self.model._meta.get_field(self.case.attribute)
@@ -142,7 +145,7 @@ class Trial:
         return bool(self.model._meta.get_field(self.case.attribute).many_to_many)
 
     def _shown(self) -> list[Any]:
-        """What both rows show, in the list, when they are read and in a search."""
+        """Return the values of both rows, which must be equal in lists, reads and searches."""
         with self._client(filter_fields=["label"]) as client:
             schema = client.server._catalog.tools[self._search]._output.schema
             assert len(client.resources()) >= len(self.rows)
@@ -219,7 +222,7 @@ class Trial:
             model = self.model._meta.model_name
             tools = {tool["name"]: tool["inputSchema"] for tool in client.tools()}
             create, update = tools[f"create_{model}"], tools[f"update_{model}"]
-            # A model has to be writable whatever it has besides: its label is changed, at least.
+            # Every model must be writable: at least its label is changed.
             row = self.rows[0]
             changed = client.call(f"update_{model}", **{model: row, "label": "y"}).data
             assert changed["label"] == "y"
@@ -232,7 +235,7 @@ class Trial:
     def _write(self, client: Client, create: Any, update: Any) -> None:
         name, model = self.case.attribute, self.model._meta.model_name
         assert self.case.given[0] is not NOTHING
-        for row in self.rows:  # what is unique is free again
+        for row in self.rows:  # unique values can be used again
             row.delete()
         given = {"label": "z", name: self.case.given[0]}
         assert violations(create, given) == []
@@ -244,7 +247,7 @@ class Trial:
         if name not in update["properties"]:
             return
         key = {model: made["_uri"]}
-        for at in (1, 1, 0):  # twice the same changes nothing
+        for at in (1, 1, 0):  # the second update changes nothing
             again = client.call(f"update_{model}", **key, **{name: self.case.given[at]}).data
             assert self._fits(again[name], at), again
             assert client.read(made["_uri"]).data[name] == again[name]
@@ -256,7 +259,7 @@ class Trial:
     @staticmethod
     def _same(given: Any, wanted: Any) -> bool:
         if isinstance(wanted, dict) and wanted.keys() == {"name", "size"}:
-            return bool(given["size"] == wanted["size"])  # a storage may give it another name
+            return bool(given["size"] == wanted["size"])  # the storage may change the name
         return bool(given == wanted)
 
 
@@ -270,7 +273,7 @@ NUMBERS = _numbers()
 
 
 def _without_uri(value: Any) -> Any:
-    """What is shown of a file, without its address, which has the row's key."""
+    """Return the JSON of a file without its URI, which contains the key of the row."""
     if isinstance(value, dict) and "uri" in value:
         return {key: part for key, part in value.items() if key != "uri"}
     return value

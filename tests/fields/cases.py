@@ -1,4 +1,4 @@
-"""The field classes of the campaign: how each is declared, and two of its values."""
+"""The field classes that are tested: how each is declared, and two of its values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Case:
     package: str = "Django"
     module: str = ""
     written: Values = NOTHING
-    example: Any = NOTHING  # what the table shows where the value is another each time
+    example: Any = NOTHING  # the value in the table, if the real one varies
     attribute: str = "value"
     also: tuple[str, ...] = ()  # other fields of the model that a new row needs
     before: Callable[[], dict[str, Any]] = dict
@@ -53,7 +53,7 @@ class Case:
 
     @property
     def why_absent(self) -> str:
-        """Why it cannot be tried here; empty if it can."""
+        """Return why the case cannot be tested here, or ""."""
         if self.module and not is_installed(self.module):
             return f"{self.package} is not installed: pip install -e '.[field-packages]'"
         if self.name == "ImageField" and not is_installed("PIL"):
@@ -64,7 +64,7 @@ class Case:
 
     @property
     def is_of_this_database(self) -> bool:
-        """Whether the database of this run has such a field."""
+        """Return whether the database of this run has such a field."""
         return self.vendor in ("", connections["default"].vendor)
 
     @property
@@ -79,7 +79,7 @@ class Case:
 
 
 def lazily(path: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
-    """A field of the class at ``path``, which is imported when the model is made."""
+    """Return a function that imports the class at ``path`` and creates a field of it."""
 
     def make() -> Any:
         module, _, name = path.rpartition(".")
@@ -93,7 +93,10 @@ def plain(kind: type[Any], stored: Values, shown: Values | None = None, **option
 
 
 def of(module: str, path: str, stored: Values, shown: Values | None = None, **more: Any) -> Case:
-    """A case of a package; ``options`` are the field's, other names the case's."""
+    """Return a case of a package.
+
+    ``options`` are those of the field, other arguments are the case's.
+    """
     options = more.pop("options", {})
     arguments = more.pop("arguments", ())
     name = more.pop("name", path.rpartition(".")[2])
@@ -113,7 +116,7 @@ def postgres(name: str, stored: Values, shown: Values | None = None, *arguments:
 
 
 def gis(name: str, stored: Values = (None, None), shown: Values = (None, None)) -> Case:
-    """A field of GeoDjango, tried on MariaDB: other databases would need extensions."""
+    """Return a case of GeoDjango, which is tested on MariaDB. Other databases need extensions."""
     make = lazily(f"django.contrib.gis.db.models.{name}")
     return Case(name, make, stored, shown, "django.contrib.gis", vendor="mysql")
 
@@ -148,7 +151,7 @@ def content_types() -> dict[str, Any]:
 
 
 def named(key: int) -> Callable[[], Any]:
-    """The target with this key, once there is a database."""
+    """Return a function that fetches the target with this key."""
 
     def fetch() -> Any:
         from .models import Target

@@ -1,4 +1,4 @@
-"""Fixtures of the field campaign; under other settings than its own, nothing is collected."""
+"""Fixtures of the tests of fields. With other settings than their own, no tests are collected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _add_hstore(**_: Any) -> None:
         with connection.cursor() as cursor:
             cursor.execute("CREATE EXTENSION IF NOT EXISTS hstore")
         signals = import_module("django.contrib.postgres.signals")
-        # The connection was opened before the extension was there, and knows no type of it.
+        # The connection was opened before the extension existed, and does not know its types.
         signals.get_hstore_oids.cache_clear()
         signals.register_type_handlers(connection)
 
@@ -37,7 +37,7 @@ if IS_OWN_RUN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that has a database has all: the sessions may be in another."""
+    """Give tests with a database all databases, because sessions may be stored in another one."""
     for item in items if IS_OWN_RUN else ():
         if item.get_closest_marker("django_db"):
             item.add_marker(pytest.mark.django_db(databases="__all__"), append=False)
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _the_tests_connections(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Jobs run on the test's own connections, inside its transaction."""
+    """Run jobs on the connections of the test, inside its transaction."""
     if not request.node.get_closest_marker("django_db"):
         yield
         return
@@ -56,7 +56,7 @@ def _the_tests_connections(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A server of the test's own."""
+    """Yield a server, and forget it after the test."""
     known = dict(declared_servers._servers)
     yield Server("fields")
     declared_servers._servers.clear()
@@ -65,5 +65,5 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def admin(db: None, django_user_model: Any) -> Any:
-    """A user who may do everything."""
+    """Return a user with all permissions."""
     return django_user_model.objects.create_superuser("admin", "admin@shop.example", "x")

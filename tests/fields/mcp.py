@@ -1,4 +1,4 @@
-"""The field types that the campaign's project registers, as docs/reference/fields.md shows them."""
+"""Field types that the test project registers, as docs/reference/fields.md shows them."""
 
 import django_mcp as mcp
 

@@ -1,4 +1,4 @@
-"""A model for each case of the campaign, and the rows that their relations lead to."""
+"""A model for each case, and the models that their relations refer to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Target(models.Model):
 
 
 class Remark(models.Model):
-    """What a generic relation leads to."""
+    """The target of a generic relation."""
 
     content_type = models.ForeignKey(ContentType, models.CASCADE, related_name="+")
     object_id = models.PositiveIntegerField()
@@ -31,7 +31,7 @@ def _fetched(path: str) -> Any:
 
 
 def _declared(case: Case) -> type[models.Model]:
-    """The model of a case: a label, and the field."""
+    """Return the model of a case: a label and the field."""
     attributes: dict[str, Any] = {
         "__module__": __name__,
         "label": models.CharField(max_length=50, default="x"),
@@ -72,7 +72,7 @@ if is_installed("modelcluster") and is_installed("taggit"):
 
 
 class Parent(models.Model):
-    """What reverse relations lead to."""
+    """The target of reverse relations."""
 
     label = models.CharField(max_length=50, default="x")
 

@@ -1,4 +1,4 @@
-"""The field packages that the campaign tries, by the module that each installs."""
+"""The packages whose fields are tested, by the module that each installs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ PACKAGES = {
 
 
 def is_installed(module: str) -> bool:
-    """Whether the package that has ``module`` is installed."""
+    """Return whether the package that contains ``module`` is installed."""
     return find_spec(module) is not None
 
 
 @cache
 def has_gdal() -> bool:
-    """Whether the C libraries that GeoDjango needs are installed: GDAL, which brings GEOS."""
+    """Return whether the C library GDAL, which GeoDjango needs, is installed."""
     return find_library("gdal") is not None

@@ -1,4 +1,4 @@
-"""Settings of the field campaign: the test suite's, with every field package that is installed."""
+"""Settings of the tests of fields: the test suite's, with every field package that is installed."""
 
 import tempfile
 

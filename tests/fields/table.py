@@ -1,4 +1,4 @@
-"""The table of the documentation, as a test reads it."""
+"""Parser of the table of fields in the documentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROW = re.compile(r"^\| `([^`]+)` \|")
 
 
 def documented() -> dict[str, str]:
-    """Each row of the page, by its package and field."""
+    """Return the rows of the table by package and field."""
     found: dict[str, str] = {}
     package, is_in_table = "", False
     for line in PAGE.read_text(encoding="utf-8").splitlines():

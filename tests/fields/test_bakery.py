@@ -1,4 +1,4 @@
-"""A site of pages, tags and clusters: what startmcp writes works with every line switched on."""
+"""A Wagtail site: the file that startmcp writes works with all lines uncommented."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from django_mcp.testing import Client
 from .packages import PACKAGES, is_installed
 
 NEEDED = ("wagtail", "modelcluster", "taggit")
-# A line of code that startmcp switched off; its other comments are prose.
-SWITCHED_OFF = re.compile(
+# A line of code that startmcp has commented out. Its other comments are prose.
+COMMENTED_OUT = re.compile(
     r'^    # (?=(?:operations|readonly_fields|permission) = |def |    return |    "|\]$)', re.M
 )
 
 
-def switched_on(label: str) -> str:
-    """The draft for an app, with every commented line of code uncommented."""
+def uncommented(label: str) -> str:
+    """Return the file of startmcp for an app, with every commented line of code uncommented."""
     config = apps.get_app_config(label)
-    text = SWITCHED_OFF.sub("    ", generate_starter_file(config).text)
+    text = COMMENTED_OUT.sub("    ", generate_starter_file(config).text)
     return text.replace("from .", f"from {config.name}.").replace(
         "mcp.register(", "server.register("
     )
 
 
-def served(server: Server, *labels: str) -> Server:
+def register_starter_file(server: Server, *labels: str) -> Server:
     for label in labels:
-        exec(compile(switched_on(label), f"{label}/mcp.py", "exec"), {"server": server})
+        exec(compile(uncommented(label), f"{label}/mcp.py", "exec"), {"server": server})
     assert [str(message) for message in server.check() if message.is_serious()] == []
     return server
 
@@ -53,7 +53,7 @@ def _packages() -> None:
 
 @pytest.fixture
 def client(server: Server, admin: Any) -> Iterator[Client]:
-    served(server, "bakery")
+    register_starter_file(server, "bakery")
     with Client(admin, server=server) as found:
         yield found
 
@@ -65,10 +65,10 @@ def client(server: Server, admin: Any) -> Iterator[Client]:
         "wagtailcore", "wagtaildocs", "wagtailimages", "wagtailsearch", "wagtailusers",
     ],
 )  # fmt: skip
-def test_every_line_that_startmcp_switches_off_passes_the_checks(
+def test_every_line_that_startmcp_comments_out_passes_the_checks(
     label: str, server: Server
 ) -> None:
-    served(server, label)
+    register_starter_file(server, label)
     assert server._catalog.models
 
 
@@ -95,8 +95,8 @@ def test_rows_are_created_read_searched_and_changed(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_rows_of_a_user_are_those_that_name_them(client: Client, admin: Any) -> None:
-    """The first resource has the method that startmcp wrote for the rows of `request.user`."""
+def test_rows_are_limited_to_those_of_the_user(client: Client, admin: Any) -> None:
+    """The first resource has the method that startmcp wrote for the rows of ``request.user``."""
     from .bakery.models import Country, Review
 
     other = get_user_model().objects.create(username="other")
@@ -107,7 +107,7 @@ def test_rows_of_a_user_are_those_that_name_them(client: Client, admin: Any) -> 
 
 
 @pytest.mark.django_db
-def test_pages_are_read_and_changed(client: Client) -> None:
+def test_pages_can_be_read_and_changed(client: Client) -> None:
     from wagtail.models import Locale, Page
 
     from .bakery.models import BreadPage
@@ -123,7 +123,7 @@ def test_pages_are_read_and_changed(client: Client) -> None:
     page.refresh_from_db()
     assert (page.title, page.body[0].value) == ("Wheat page", "Wheat")
     tools = {tool["name"]: tool["inputSchema"]["properties"] for tool in client.tools()}
-    # The columns of the tree are kept by its library: no client makes or moves a page by them.
+    # The library maintains the columns of the tree, so clients cannot create or move pages.
     assert "create_breadpage" not in tools
     assert not {"path", "depth", "numchild"} & tools["update_breadpage"].keys()
 
@@ -132,8 +132,8 @@ TAGGED = {"fields": ["title", "ingredients", "tags", "steps"], "operations": ["c
 
 
 @pytest.mark.django_db
-def test_ingredients_and_tags_are_written_with_the_row(server: Server, admin: Any) -> None:
-    """What startmcp leaves out can be named: a relation and the tags of a cluster."""
+def test_relations_and_tags_of_a_cluster_can_be_written(server: Server, admin: Any) -> None:
+    """startmcp does not list them, but a project may."""
 
     from .bakery.models import Bread, Ingredient, Step
 
@@ -156,7 +156,7 @@ def test_ingredients_and_tags_are_written_with_the_row(server: Server, admin: An
 
 
 @pytest.mark.django_db
-def test_blocks_that_a_page_does_not_have_are_refused(client: Client) -> None:
+def test_invalid_stream_field_blocks_are_refused(client: Client) -> None:
     from .bakery.models import Bread
 
     odd = [{"type": "script", "value": "x"}]
@@ -167,7 +167,9 @@ def test_blocks_that_a_page_does_not_have_are_refused(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_a_page_of_rows_costs_as_many_queries_as_one(server: Server, admin: Any) -> None:
+def test_number_of_queries_does_not_depend_on_the_number_of_rows(
+    server: Server, admin: Any
+) -> None:
 
     from .bakery.models import Bread, Ingredient
 

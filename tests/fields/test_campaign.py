@@ -1,4 +1,4 @@
-"""The table of docs/reference/fields.md: what `check` accepts of each field class works."""
+"""The table in docs/reference/fields.md: it states what works for each field class."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .campaign import Trial
 from .cases import CASES, Case
 from .table import documented
 
-HERE = [case for case in CASES if case.is_of_this_database]
+CASES_OF_THIS_DATABASE = [case for case in CASES if case.is_of_this_database]
 
 
 @pytest.fixture
 def case(request: pytest.FixtureRequest) -> Case:
-    """A case whose package is installed."""
+    """Return a case whose package is installed. Otherwise skip the test."""
     found: Case = request.param
     if found.why_absent:
         (pytest.fail if os.environ.get("TESTS_REQUIRED") else pytest.skip)(found.why_absent)
@@ -30,14 +30,14 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("case", HERE, ids=lambda case: case.id, indirect=True)
-def test_the_table_tells_what_the_field_does(case: Case, admin: Any, server: Any) -> None:
-    row, told = Trial(case, admin).run().row(case), documented().get(case.id, "")
-    assert _on_this_database(told) == _on_this_database(row)
+@pytest.mark.parametrize("case", CASES_OF_THIS_DATABASE, ids=lambda case: case.id, indirect=True)
+def test_table_row_matches_the_results_of_the_field(case: Case, admin: Any, server: Any) -> None:
+    row, documented_row = Trial(case, admin).run().row(case), documented().get(case.id, "")
+    assert _on_this_database(documented_row) == _on_this_database(row)
 
 
 def _on_this_database(row: str) -> str:
-    """A row of the table, without what it says of ordering where the page makes an exception."""
+    """Return a table row, without the column for ordering on a database that is an exception."""
     cells = row.split(" | ")
     is_text = cells[3:4] == ["yes"]
     return " | ".join(
@@ -45,7 +45,7 @@ def _on_this_database(row: str) -> str:
     )
 
 
-def test_the_table_has_a_row_for_each_case_and_no_other() -> None:
+def test_table_has_exactly_one_row_for_each_case() -> None:
     assert list(documented()) == [case.id for case in CASES]
 
 

@@ -1,4 +1,4 @@
-"""No pages: the tests of fields speak MCP."""
+"""An empty URL configuration, because the tests of fields need no views."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The endpoint and the two addresses of health, in a process whose lease is short."""
+"""The endpoint and the health endpoints, in a process with a short lease."""
 
 import os
 

@@ -84,7 +84,7 @@ def _prepare(hosts: network.Network) -> None:
 
 @pytest.fixture
 def site(hosts: network.Network, data: object, tmp_path: Path) -> Iterator[Site]:
-    """Served by both workers, behind nginx; the test itself is at the client's host."""
+    """A site with two workers behind nginx. The test runs on the host of the client."""
     with Site(hosts, ADDRESSES, tmp_path) as made, hosts.inside("client"):
         yield made
     for name in ADDRESSES:

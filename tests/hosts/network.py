@@ -1,7 +1,7 @@
-"""Hosts with addresses of their own: network namespaces on a bridge, which is in one, too.
+"""Hosts with their own addresses: network namespaces on a bridge in another namespace.
 
-The rule: nothing of this machine's own network is touched, and nothing is left behind. A thread
-that is ``inside`` a host makes its sockets and its processes there.
+The network of this machine is not changed, and nothing remains afterwards. A thread that is
+``inside`` a host opens its sockets and starts its processes there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def why_not() -> str | None:
-    """Why there can be no hosts here; nothing if there can."""
+    """Return why network namespaces are not available, or an empty text."""
     if shutil.which("ip") is None:
         return "There is no ip: install iproute2."
     probe = f"mcp-{os.getpid()}-probe"
@@ -66,7 +66,7 @@ class Network:
             ip("-n", space, "link", "set", device, "up")
 
     def also(self, name: str, *addresses: str) -> None:
-        """Give a host more addresses. Of IPv6 they are in fd00::/16, which all hosts reach."""
+        """Give a host more addresses. IPv6 addresses are in fd00::/16, which all hosts reach."""
         for address in addresses:
             words = [f"{address}/16", "dev", "eth0", "nodad"] if ":" in address else [
                 f"{address}/24", "dev", "eth0",
@@ -74,7 +74,7 @@ class Network:
             ip("-n", self._named(name), "addr", "replace", *words)
 
     def cut(self, name: str) -> None:
-        """Nothing comes from this host any more, and nothing goes to it; nobody is told."""
+        """Drop all packets from and to this host."""
         ip("-n", self._lan, "link", "set", name, "down")
 
     def mend(self, name: str) -> None:
@@ -82,7 +82,7 @@ class Network:
 
     @contextmanager
     def inside(self, name: str) -> Iterator[None]:
-        """This thread is on that host."""
+        """Run the block on that host."""
         here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         there = os.open(f"/run/netns/{self._named(name)}", os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""The project that is served on several hosts: by the very settings that the guide shows."""
+"""Settings of the project on several hosts: those of the guide."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The shipped settings, for a site with sign-in and an authorization server of its own."""
+"""The shipped settings, for a site with sign-in and an authorization server."""
 
 from django_mcp.oauth import dot_settings
 from tests.hosts.settings import *  # noqa: F403

@@ -16,27 +16,27 @@ APPLICATION = "tests.hosts.asgi:application"
 
 
 def env() -> dict[str, str]:
-    """What ``shop.env`` sets."""
+    """Return the variables of ``shop.env``."""
     lines = (SHOWN / "shop.env").read_text("utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
 def service() -> list[tuple[str, str]]:
-    """The lines of the unit."""
+    """Return the settings of the systemd unit."""
     pairs = re.findall(r"^(\w+)=(.*)$", UNIT.read_text("utf-8"), re.M)
     assert pairs
     return pairs
 
 
 def by_systemd(address: str, port: int) -> list[str]:
-    """What systemd would start at an address of ours."""
+    """Return the command of the systemd unit, with another address."""
     (line,) = [value for name, value in service() if name == "ExecStart"]
     program, *words = shlex.split(line.replace("${BIND}", address).replace("%i", str(port)))
     return _ours(Path(program).name, words)
 
 
 def by_container(port: int) -> list[str]:
-    """What a container would start."""
+    """Return the command of the container, with another port."""
     found = re.search(r"^CMD \[(.*)\]$", CONTAINER.read_text("utf-8"), re.M)
     assert found is not None
     program, *words = re.findall(r'"([^"]*)"', found[1])
@@ -44,7 +44,7 @@ def by_container(port: int) -> list[str]:
 
 
 def beside_wsgi() -> list[list[str]]:
-    """The commands of the guide for a site that stays on WSGI: of that, and of the ASGI server."""
+    """Return the guide's commands for a site on WSGI: its server, and the ASGI server."""
     section = GUIDE.read_text("utf-8").partition("## A site that stays on WSGI")[2]
     site, asgi = re.findall(r"^    ((?:gunicorn|uvicorn) .*)$", section.partition("\n## ")[0], re.M)
     wsgi, *words = shlex.split(site)
@@ -58,7 +58,7 @@ def beside_wsgi() -> list[list[str]]:
 
 
 def _ours(program: str, words: list[str]) -> list[str]:
-    """With this Python, and the project of these tests."""
+    """Return the command with this Python and the project of the tests."""
     assert words[-1] == "shop.asgi:application"
     return [sys.executable, "-m", program, *words[:-1], APPLICATION]
 
@@ -76,7 +76,7 @@ http {{
 
 
 def nginx(folder: Path, without: str = "", site: Path = SITE) -> Path:
-    """A configuration of nginx that includes the site as it is, or without a line of it."""
+    """Write an nginx configuration that includes the site, maybe without one of its lines."""
     made = folder / "nginx.conf"
     if without:
         text = site.read_text("utf-8")

@@ -49,7 +49,7 @@ class Site:
         self._stack.close()
 
     def begin(self, *, nginx_without: str = "", **more: str) -> Site:
-        """Start all that serves, until the test ends; nginx maybe without a line of its site."""
+        """Start all servers until the test ends, nginx maybe without a line of its site."""
         for name in WORKERS:
             command = shown.by_systemd(self.addresses[name], 8000)
             self._start(name, command, self.environment(BIND=self.addresses[name], **more))
@@ -87,7 +87,7 @@ class Site:
         self._stack.callback(running.terminate if has_workers else running.kill)
 
     def end(self, name: str) -> None:
-        """End a worker as systemd does, and wait for it as long as systemd would."""
+        """Stop a worker as systemd does, and wait for it as long as systemd would."""
         self._running[name].terminate()
         self._running[name].wait(int(dict(shown.service())["TimeoutStopSec"]))
 
@@ -98,11 +98,11 @@ class Site:
         return (self._folder / f"{name}.log").read_text()
 
     def status(self, name: str, path: str) -> int:
-        """The status that a host answers to somebody on it; 0 if nobody does."""
+        """Return the status of a request to a host from itself, or 0 without a response."""
         return self._got(name, path)[0]
 
     def asked(self, name: str, which: str) -> tuple[int, str]:
-        """What a worker says of its health, to somebody on its own host."""
+        """Return status and text of a health endpoint of a worker, from its own host."""
         return self._got(name, f"/health/{which}")
 
     def _got(self, name: str, path: str) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Long and slow bodies at the OAuth endpoints, under real servers."""
+"""Long and slow bodies at the OAuth endpoints, under real ASGI servers."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def port(request, tmp_path) -> Iterator[int]:
         yield site.port
 
 
-def begun(port: int, length: int) -> socket.socket:
-    """A connection on which a request has begun, and its body has not."""
+def start_request(port: int, length: int) -> socket.socket:
+    """Return a connection with the headers of a request, but no body."""
     made = socket.create_connection(("127.0.0.1", port), timeout=60)
     head = (
         f"POST /oauth/token HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {length}\r\n"
@@ -39,13 +39,13 @@ def begun(port: int, length: int) -> socket.socket:
     return made
 
 
-def test_long_body_is_refused_before_it_is_sent(port):
-    with begun(port, LONG) as made:
+def test_long_body_is_rejected_before_it_is_sent(port):
+    with start_request(port, LONG) as made:
         assert made.recv(1_000).startswith(b"HTTP/1.1 413")
 
 
-def test_slow_body_is_refused_in_time(port):
-    with begun(port, 100) as made:
+def test_slow_body_is_rejected_in_time(port):
+    with start_request(port, 100) as made:
         made.sendall(b"grant_type=")
         began = time.monotonic()
         assert made.recv(1_000).startswith(b"HTTP/1.1 408")

@@ -1,4 +1,4 @@
-"""The files of a deployment: those who read them take them, and they agree with each other."""
+"""The deployment files: systemd, nginx, Docker and Django accept them, and they agree."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SERVICES = COMPOSE["services"]
 SAMPLES = [path for path in (shown.ROOT / "docs").rglob("*.md") if "proxy_pass" in path.read_text()]
 
 
-# Those who read them.
+# Programs that read the files.
 
 
-def test_systemd_takes_the_unit(tmp_path):
+def test_systemd_accepts_the_unit(tmp_path):
     if shutil.which("systemd-analyze") is None and not os.environ.get("CI"):
         pytest.skip("There is no systemd-analyze.")
     unit = shown.UNIT.read_text("utf-8").replace("/srv/shop/venv/bin/uvicorn", sys.executable)
@@ -42,7 +42,7 @@ def test_systemd_takes_the_unit(tmp_path):
 
 
 @pytest.mark.parametrize("site", [shown.SITE, shown.SITE_BESIDE_WSGI], ids=lambda path: path.name)
-def test_nginx_takes_the_site(tmp_path, site):
+def test_nginx_accepts_the_site(tmp_path, site):
     command = [program("nginx", "nginx-light"), "-t", "-p", str(tmp_path)]
     configured = str(shown.nginx(tmp_path, site=site))
     done = subprocess.run([*command, "-c", configured], capture_output=True, text=True)
@@ -50,7 +50,7 @@ def test_nginx_takes_the_site(tmp_path, site):
 
 
 @pytest.mark.parametrize("redis", ["redis://10.0.0.10:6379", ""])
-def test_django_finds_nothing_lacking(redis):
+def test_deployment_checks_pass(redis):
     given = {"DJANGO_SETTINGS_MODULE": "tests.hosts.settings", "REDIS_URL": redis}
     command = [sys.executable, "-m", "django", "check", "--deploy", "--tag", "django_mcp"]
     done = subprocess.run(
@@ -60,7 +60,7 @@ def test_django_finds_nothing_lacking(redis):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_container_is_of_instructions_that_there_are():
+def test_container_file_uses_known_instructions():
     lines = shown.CONTAINER.read_text("utf-8").replace("\\\n", " ").splitlines()
     steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
     names = [name for name, _ in steps]
@@ -73,12 +73,12 @@ def test_the_container_is_of_instructions_that_there_are():
     assert names.count("CMD") == 1 and names[-1] == "CMD"
 
 
-# What they start.
+# Programs that the files start.
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Callable[[list[str]], subprocess.Popen[bytes]]]:
-    """Starts a worker, with a database that is a file."""
+def start_worker(tmp_path: Path) -> Iterator[Callable[[list[str]], subprocess.Popen[bytes]]]:
+    """Return a function that starts a worker with a database file."""
     migrate(tmp_path)
     begun = []
 
@@ -105,7 +105,7 @@ def asked(port: int, which: str) -> int:
 
 
 def healthcheck(port: int) -> int:
-    """What the container's own check says."""
+    """Return the exit code of the container's health check."""
     found = re.search(r'^ +CMD \["python", "-c", "(.*)"\]$', shown.CONTAINER.read_text(), re.M)
     assert found is not None
     command = [sys.executable, "-c", found[1].replace("8000", str(port))]
@@ -114,11 +114,11 @@ def healthcheck(port: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["systemd", "container"])
-def test_a_worker_starts_is_healthy_and_ends_in_time(begin, by):
+def test_worker_starts_becomes_healthy_and_stops_in_time(start_worker, by):
     port = free_port()
     command = shown.by_container(port) if by == "container" else shown.by_systemd("127.0.0.1", port)
     assert healthcheck(port) != 0
-    running = begin(command)
+    running = start_worker(command)
     end = time.monotonic() + SECONDS
     while asked(port, "ready") != 200:
         assert running.poll() is None and time.monotonic() < end
@@ -130,21 +130,21 @@ def test_a_worker_starts_is_healthy_and_ends_in_time(begin, by):
     assert healthcheck(port) != 0
 
 
-# What they say of each other.
+# References between the files.
 
 
 def address(service: str) -> str:
     return str(SERVICES[service]["networks"]["shop"]["ipv4_address"])
 
 
-def test_nginx_knows_the_workers():
+def test_nginx_upstreams_are_the_workers():
     site = shown.SITE.read_text("utf-8")
     upstream = re.findall(r"^ +server ([\d.]+):8000 ", site, re.M)
     assert upstream == [address("web1"), address("web2")]
     assert shown.env()["BIND"] in upstream
 
 
-def test_the_workers_know_nginx_and_its_header():
+def test_workers_trust_the_address_of_nginx():
     assert shown.env()["FORWARDED_ALLOW_IPS"] == address("nginx")
     assert "--proxy-headers" in dict(shown.service())["ExecStart"].split()
     assert '"--proxy-headers"' in shown.CONTAINER.read_text("utf-8")
@@ -153,20 +153,20 @@ def test_the_workers_know_nginx_and_its_header():
 @pytest.mark.parametrize(
     "page", [shown.SITE, shown.SITE_BESIDE_WSGI, *SAMPLES], ids=lambda path: path.name
 )
-def test_every_sample_of_nginx_replaces_the_forwarded_address(page):
-    """Appended to, or passed on, it would have what the client says of itself."""
+def test_every_nginx_example_replaces_the_forwarded_address(page):
+    """Otherwise the header would contain what the client claims."""
     passed = re.findall(r"proxy_pass .*?\n *\}", page.read_text("utf-8"), re.S)
     assert passed
     for block in passed:
         assert "proxy_set_header X-Forwarded-For $remote_addr;" in block
 
 
-def test_the_workers_know_the_database_and_redis():
+def test_workers_use_the_database_and_redis():
     assert shown.env()["PGHOST"] == address("db")
     assert SERVICES["web1"]["environment"]["REDIS_URL"] == f"redis://{address('redis')}:6379"
 
 
-def test_whatever_the_settings_ask_the_environment_is_set():
+def test_environment_sets_all_variables_of_the_settings():
     settings = (shown.SHOWN / "settings.py").read_text("utf-8")
     asked_for = set(re.findall(r'os\.environ(?:\.get\(|\[)"(\w+)"', settings))
     of_the_server = {"BIND", "FORWARDED_ALLOW_IPS"}
@@ -175,7 +175,7 @@ def test_whatever_the_settings_ask_the_environment_is_set():
     assert set(used) <= shown.env().keys()
 
 
-def test_nobody_is_killed_before_calls_had_their_time():
+def test_stop_timeouts_exceed_the_shutdown_grace():
     from django_mcp.transports.http.shutdown import ANSWER_SECONDS, CANCEL_SECONDS, GRACE
 
     needed = GRACE["SIGTERM"] + ANSWER_SECONDS + 2 * CANCEL_SECONDS
@@ -184,8 +184,8 @@ def test_nobody_is_killed_before_calls_had_their_time():
         assert int(SERVICES[worker]["stop_grace_period"].removesuffix("s")) > needed
 
 
-def test_a_proxy_gives_up_its_connections_first():
-    """Else a request may come to a worker that has just hung up."""
+def test_proxy_closes_idle_connections_before_the_worker():
+    """Otherwise a request may reach a worker that has just closed the connection."""
     site = shown.SITE.read_text("utf-8")
     (kept,) = re.findall(r"keepalive_timeout (\d+)s;", site)
     line = dict(shown.service())["ExecStart"]
@@ -197,7 +197,7 @@ def test_a_proxy_gives_up_its_connections_first():
     assert int(waits) > 2 * DEFAULTS["KEEPALIVE"]
 
 
-def test_the_tables_are_there_before_anybody_is_served():
+def test_migrations_run_before_the_workers_start():
     for worker in ("web1", "web2"):
         waited = SERVICES[worker]["depends_on"]["migrate"]["condition"]
         assert waited == "service_completed_successfully"

@@ -1,4 +1,4 @@
-"""Many anonymous clients at once, against the shipped settings, unit and site of nginx."""
+"""Many concurrent anonymous clients, with the shipped settings, systemd unit and nginx site."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def registration(name: str) -> bytes:
 
 
 def requests(name: str) -> list[tuple[str, str, bytes | None, dict[str, str]]]:
-    """What a stranger may send: the page, the metadata, registrations, sign-in and MCP itself."""
+    """Return the requests of an anonymous client: page, metadata, registration, sign-in, MCP."""
     return [
         ("GET", "/mcp", None, {"Accept": "text/html"}),
         ("GET", "/.well-known/oauth-authorization-server", None, {}),
@@ -43,8 +43,8 @@ def requests(name: str) -> list[tuple[str, str, bytes | None, dict[str, str]]]:
     ]
 
 
-def visit(site, number: int) -> Counter[tuple[str, str, int]]:
-    """One client, which sends a request after the other on one connection."""
+def run_client(site, number: int) -> Counter[tuple[str, str, int]]:
+    """Run one client that sends its requests in order over one connection."""
     told: Counter[tuple[str, str, int]] = Counter()
     with site.hosts.inside("client"):
         connection = http.client.HTTPConnection(*site.at("front"), timeout=60)
@@ -58,8 +58,8 @@ def visit(site, number: int) -> Counter[tuple[str, str, int]]:
     return told
 
 
-class Neighbour(threading.Thread):
-    """Another user of the same PostgreSQL, who comes and goes while the clients are there."""
+class OtherDatabaseUser(threading.Thread):
+    """Another user of the same PostgreSQL, who connects repeatedly during the flood."""
 
     def __init__(self, site) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Neighbour(threading.Thread):
 
 @pytest.fixture
 def shop(site):
-    """The site of ``SITE``, migrated, and a user of PostgreSQL who has no part in it."""
+    """The site of ``SITE``, migrated, with another PostgreSQL user."""
     site.manage("migrate", "-v0", **SITE)
     place = {"host": ADDRESSES["data"], "user": "shop", "dbname": "shop"}
     with psycopg.connect(**place, autocommit=True) as connection:
@@ -97,11 +97,11 @@ def shop(site):
     return site.begin(**SITE)
 
 
-def test_forty_anonymous_clients_leave_connections_to_everybody_else(shop):
-    neighbour = Neighbour(shop)
+def test_forty_anonymous_clients_leave_database_connections_to_others(shop):
+    neighbour = OtherDatabaseUser(shop)
     neighbour.start()
     with ThreadPoolExecutor(CLIENTS) as clients:
-        told = sum(clients.map(lambda number: visit(shop, number), range(CLIENTS)), Counter())
+        told = sum(clients.map(lambda number: run_client(shop, number), range(CLIENTS)), Counter())
     neighbour.over.set()
     neighbour.join()
     assert sum(told.values()) == CLIENTS * ROUNDS * 8

@@ -1,4 +1,4 @@
-"""Several hosts: a stream goes on at another, and a host that is cut off does nothing twice."""
+"""Several hosts: streams resume at another host, and an isolated host repeats nothing."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from django_mcp.calls.recovery import UNDONE
 from tests.restarts.processes import text
 
 pytestmark = pytest.mark.slow
-BY_POSTGRES = {"REDIS_URL": ""}  # which settings.py reads as none
+WITHOUT_REDIS = {"REDIS_URL": ""}  # settings.py treats it as missing
 
 
 def numbers(*answers) -> list[int]:
     return [int(id.split("-")[1]) for answer in answers for id, data in answer.events if data]
 
 
-@pytest.mark.parametrize("more", [{}, BY_POSTGRES], ids=["redis", "postgres"])
-def test_a_stream_begun_at_one_host_goes_on_at_the_other(site, connect, more):
+@pytest.mark.parametrize("more", [{}, WITHOUT_REDIS], ids=["redis", "postgres"])
+def test_stream_resumes_at_another_host(site, connect, more):
     site.begin(**more)
     client = connect(site.at("web1"))
     answer = client.call("look", seconds=2, steps=20)
@@ -31,7 +31,7 @@ def test_a_stream_begun_at_one_host_goes_on_at_the_other(site, connect, more):
     assert numbers(answer, rest) == list(range(1, 22))  # twenty times, and the answer
 
 
-def test_whichever_worker_nginx_chooses_will_do(site, connect):
+def test_any_worker_behind_nginx_can_resume_a_stream(site, connect):
     site.begin()
     client = connect(site.at("front"))
     for _ in range(6):  # in turn
@@ -45,13 +45,13 @@ def test_whichever_worker_nginx_chooses_will_do(site, connect):
     assert [text(message) for message in messages] == ["answer: True"]
 
 
-def test_health_is_not_for_everybody(site):
+def test_health_endpoints_are_not_public(site):
     site.begin()
     assert site.asked("web1", "live") == (200, "alive")
     assert site.asked("front", "ready")[0] == 404
 
 
-def test_a_host_that_is_cut_off_for_longer_than_a_lease(site, connect, hosts):
+def test_host_isolated_for_longer_than_its_lease(site, connect, hosts):
     site.begin()
     client = connect(site.at("web1"))
     looking = client.call("look", seconds=8, steps=16)
@@ -94,14 +94,14 @@ def test_a_host_that_is_cut_off_for_longer_than_a_lease(site, connect, hosts):
     assert client.get(rest.last, site.at("web1")).status == 405
 
 
-def test_workers_serve_soon_after_an_outage_of_the_database(site, connect, data):
-    """Whatever the pool of connections did meanwhile."""
-    site.begin(**BY_POSTGRES)
+def test_workers_recover_soon_after_a_database_outage(site, connect, data):
+    """Whatever the connection pool did meanwhile."""
+    site.begin(**WITHOUT_REDIS)
     assert connect(site.at("front")).call("find", name="nobody").tool_text() == "0"
     data("stop")
     try:
         site.until(lambda: site.asked("web1", "ready")[0] == 503)
-        time.sleep(OUTAGE)  # in which nothing happens but attempts to connect
+        time.sleep(OUTAGE)  # only attempts to connect happen
     finally:
         data("start")
     began = time.monotonic()
@@ -111,4 +111,4 @@ def test_workers_serve_soon_after_an_outage_of_the_database(site, connect, data)
     assert connect(site.at("front")).call("find", name="nobody").tool_text() == "0"
 
 
-OUTAGE = 34  # seconds: left to itself the pool would try next about half a minute later
+OUTAGE = 34  # seconds; after them the pool alone would retry only half a minute later

@@ -1,4 +1,4 @@
-"""Behind the nginx of the guide limits count by the client's address, which nobody can choose."""
+"""Limits count by the client's real address behind the nginx site of the guide."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FRONT, FRONT6 = "10.0.0.2", "fd00::2"
 CLIENT, NEIGHBOUR = "10.0.0.3", "10.0.0.4"
 SUBNETS = [f"fd00:0:1:{subnet}::3" for subnet in range(1, 7)]  # of one /48
 OTHER_SITE = "fd00:0:2:1::3"
-UNTRUSTED = {"FORWARDED_ALLOW_IPS": "127.0.0.1"}  # as uvicorn has it where nobody says anything
+UNTRUSTED = {"FORWARDED_ALLOW_IPS": "127.0.0.1"}  # the default of uvicorn
 VISIT = ["mcp_doctor", f"http://{FRONT}/mcp", "--format", "json"]
 HEADER = "proxy_set_header X-Forwarded-For $remote_addr;"
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ def addresses(hosts):
 
 
 def register(source: str, number: int, at: str = FRONT) -> int:
-    """The status for a client that claims to be somewhere else each time."""
+    """Return the status of a registration with forged forwarding headers."""
     claimed = f"198.51.100.{random.randrange(256)}"
     headers = {
         "Host": "shop.example", "Content-Type": "application/json", "X-Real-IP": claimed,
@@ -43,13 +43,13 @@ def register(source: str, number: int, at: str = FRONT) -> int:
     return status
 
 
-def told_by_the_doctor(site) -> dict[str, str]:
-    """What it finds at both endpoints: each level by its words."""
+def doctor_findings(site) -> dict[str, str]:
+    """Return the level by text of what mcp_doctor reports at both endpoints."""
     found = json.loads(site.manage(*VISIT, fails=True, **SHOP))["findings"]
     return {one["words"]: one["level"] for one in found if "client addresses" in one["part"]}
 
 
-def test_registrations_are_limited_by_the_clients_own_address(site):
+def test_registrations_are_limited_by_the_real_client_address(site):
     site.manage("migrate", "-v0", **SHOP)
     site.manage("shell", "-c", FORGET, **SHOP)
     site.begin(REGISTRATION_RATE="2/3600", **SHOP)
@@ -60,13 +60,13 @@ def test_registrations_are_limited_by_the_clients_own_address(site):
     statuses = [register(source, n, FRONT6) for source in SUBNETS[1:] for n in range(2)]
     assert statuses == [201] * 6 + [429] * 4
     assert register(OTHER_SITE, 0, FRONT6) == 201
-    assert told_by_the_doctor(site) == {
+    assert doctor_findings(site) == {
         f"The MCP endpoint sees the client's address, {CLIENT}.": "ok",
         f"The registration endpoint sees the client's address, {CLIENT}.": "ok",
     }
 
 
-def test_a_site_on_wsgi_and_mcp_beside_it_see_the_clients_address(site):
+def test_wsgi_site_and_mcp_endpoint_see_the_client_address(site):
     site.manage("migrate", "-v0", **SHOP)
     site.begin_beside_wsgi(**SHOP)
     assert site.status("front", "/admin/login/") == 200
@@ -89,8 +89,8 @@ FORGET = "from django_mcp.oauth.models import ClientProfile; ClientProfile.objec
     ],
     ids=["header passed on", "proxy not trusted", "neither"],
 )
-def test_the_doctor_finds_a_proxy_that_hides_clients(site, more, told):
+def test_doctor_reports_a_proxy_that_hides_client_addresses(site, more, told):
     site.manage("migrate", "-v0", **SHOP)
-    found = told_by_the_doctor(site.begin(**more, **SHOP))
+    found = doctor_findings(site.begin(**more, **SHOP))
     assert set(found.values()) == {"problem"} and len(found) == 2
     assert all(told in words for words in found)

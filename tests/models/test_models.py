@@ -1,4 +1,4 @@
-"""The tables: what the admin may do with them, what they are called, what they cost."""
+"""Models: exported names, relations, primary keys, permissions and string representations."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from tests.storage.rows import call, session
 MODELS = list(apps.get_app_config("django_mcp").get_models())
 
 
-def test_every_model_is_public_in_its_room():
+def test_every_model_is_exported():
     states = {"DONE", "ENDLESS", "PARKED", "RUNNING"}
     assert {model.__name__ for model in MODELS} | states == set(ours.__all__)
 
 
-def test_no_row_of_the_log_points_at_another_database():
+def test_models_of_the_log_have_no_relations_to_other_models():
     for model in MODELS:
         targets = {field.related_model for field in model._meta.fields if field.is_relation}
         assert model in (Token, Switch) or targets <= set(MODELS) - {Token, Switch}
 
 
-def test_keys_do_not_depend_on_the_project():
+def test_primary_keys_are_big_auto_fields():
     numbered = [
         model
         for model in MODELS
@@ -50,7 +50,7 @@ def test_keys_do_not_depend_on_the_project():
 
 
 @pytest.mark.django_db
-def test_nobody_may_change_them_by_hand():
+def test_permissions_do_not_allow_changes_by_hand():
     found = Permission.objects.filter(content_type__app_label="django_mcp")
     assert set(found.values_list("codename", flat=True)) == {
         "view_session", "end_session", "view_stream", "view_event", "view_call",
@@ -59,7 +59,7 @@ def test_nobody_may_change_them_by_hand():
 
 
 @pytest.mark.django_db
-def test_names_give_nothing_away():
+def test_string_representations_contain_no_secrets():
     made = session()
     stream = Stream(pk=7, session=made)
     event = Event(stream=stream, seq=3, data="secret")

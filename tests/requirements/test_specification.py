@@ -1,4 +1,4 @@
-"""How sentences are read from pages, and how the kept list is compared with a checkout."""
+"""Extraction of sentences from specification pages, and comparison of the list with a checkout."""
 
 from pathlib import Path
 from textwrap import dedent
@@ -9,7 +9,7 @@ from tools import requirements
 from tools.specification import digest, page_sentences, specification
 
 
-def texts(source: str) -> list[str]:
+def sentence_texts(source: str) -> list[str]:
     return [sentence.text for sentence in page_sentences("page", dedent(source))]
 
 
@@ -29,12 +29,12 @@ def texts(source: str) -> list[str]:
         ("It MUST. It MUST.", ["It MUST."]),
     ],
 )
-def test_sentences(source, expected):
-    assert texts(source) == expected
+def test_sentences_with_key_words_are_extracted(source, expected):
+    assert sentence_texts(source) == expected
 
 
 @pytest.mark.parametrize(
-    "unspoken",
+    "ignored",
     [
         "---\ntitle: It MUST\n---\n",
         "```text\nIt MUST.\n```",
@@ -46,11 +46,11 @@ def test_sentences(source, expected):
         '<div className="x" />',
     ],
 )
-def test_what_is_only_shown_says_nothing(unspoken):
-    assert texts(f"{unspoken}\n\nIt MAY.") == ["It MAY."]
+def test_code_comments_and_front_matter_are_ignored(ignored):
+    assert sentence_texts(f"{ignored}\n\nIt MAY.") == ["It MAY."]
 
 
-def test_a_list_speaks_with_the_line_that_leads_it_in():
+def test_list_items_are_joined_with_their_introduction():
     source = """
         It is said. Servers **MUST**:
 
@@ -61,7 +61,7 @@ def test_a_list_speaks_with_the_line_that_leads_it_in():
 
         Others MAY.
     """
-    assert texts(source) == [
+    assert sentence_texts(source) == [
         "Servers MUST: answer.",
         "They SHOULD hurry.",
         "Servers MUST: be kind: to clients",
@@ -71,23 +71,27 @@ def test_a_list_speaks_with_the_line_that_leads_it_in():
 
 
 @pytest.mark.parametrize("between", ["```\ncode\n```", "## Heading", "| a table |", "Words."])
-def test_a_line_leads_in_only_the_list_that_follows_it(between):
-    assert texts(f"It MUST send:\n\n{between}\n\n- something") == ["It MUST send:"]
+def test_introduction_applies_only_to_the_list_that_follows(between):
+    assert sentence_texts(f"It MUST send:\n\n{between}\n\n- something") == ["It MUST send:"]
 
 
-def test_a_list_that_is_not_led_in_speaks_for_itself():
-    assert texts("A note.\n\n- It MAY\n  go on\n- nothing") == ["It MAY go on"]
+def test_list_without_an_introduction():
+    assert sentence_texts("A note.\n\n- It MAY\n  go on\n- nothing") == ["It MAY go on"]
 
 
-def test_generated_pages_are_read():
+def test_sentences_of_generated_html_pages_are_extracted():
     source = (
         '<div class="tsd-comment"><p>Clients <a href="#x">SHOULD</a>\nuse <code>a&#x5F;b</code>.'
         "</p> <p>Servers MUST:</p> <ul> <li>answer</li> <li><p>end</p></li> </ul></div>"
     )
-    assert texts(source) == ["Clients SHOULD use a_b.", "Servers MUST: answer", "Servers MUST: end"]
+    assert sentence_texts(source) == [
+        "Clients SHOULD use a_b.",
+        "Servers MUST: answer",
+        "Servers MUST: end",
+    ]
 
 
-def test_key_words_and_numbers():
+def test_sentence_has_key_words_and_a_number():
     first, second = page_sentences("p", "It MUST, MUST NOT and MUST.\n\nIt is NOT RECOMMENDED.")
     assert str(first) == f"p 1 {digest(first.text)} MUST/MUST-NOT"
     assert (second.number, second.keyword) == (2, "NOT-RECOMMENDED")
@@ -95,7 +99,7 @@ def test_key_words_and_numbers():
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A specification of one page, and a folder to keep it in."""
+    """Create a specification of one page, and a folder for the list."""
     monkeypatch.setattr(requirements, "FOLDER", tmp_path)
     (tmp_path / "decisions.txt").write_text(f"{digest('Clients MAY.')} client subject\n")
     page = tmp_path / "docs" / "specification" / "2025-11-25" / "server" / "tools.mdx"
@@ -105,7 +109,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_kept_list_is_compared_with_a_checkout(checkout, capsys):
+def test_list_is_compared_with_a_checkout(checkout, capsys):
     assert requirements.main(["compare", str(checkout)]) == 0
     page = next(checkout.rglob("*.mdx"))
     page.write_text("Servers SHOULD.\n\nClients MAY.\n")
@@ -119,7 +123,7 @@ def test_the_kept_list_is_compared_with_a_checkout(checkout, capsys):
     ]
 
 
-def test_what_is_kept_holds_no_words_of_the_specification(checkout):
+def test_list_contains_no_text_of_the_specification(checkout):
     lines = [line for line in (checkout / "sentences.txt").read_text().splitlines() if line]
     assert [line.split()[:2] for line in lines if not line.startswith("#")] == [
         ["2025-11-25/server/tools", "1"],
@@ -128,7 +132,7 @@ def test_what_is_kept_holds_no_words_of_the_specification(checkout):
     assert "Servers MUST." not in "\n".join(lines)
 
 
-def test_a_checkout_alone_lists_what_binds_a_server(checkout, capsys):
+def test_sentences_that_bind_a_server_are_printed(checkout, capsys):
     requirements.main([str(checkout)])
     requirements.main(["list", str(checkout), "--all", "--text", "--page", "server/tools"])
     own = f"2025-11-25/server/tools 1 {digest('Servers MUST.')} MUST"
@@ -137,6 +141,6 @@ def test_a_checkout_alone_lists_what_binds_a_server(checkout, capsys):
     assert capsys.readouterr().out.splitlines() == expected
 
 
-def test_a_folder_that_is_no_checkout_is_refused(tmp_path):
+def test_folder_that_is_no_checkout_is_refused(tmp_path):
     with pytest.raises(SystemExit, match="is .* a checkout"):
         specification(tmp_path)

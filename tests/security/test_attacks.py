@@ -1,4 +1,4 @@
-"""What an attacker tries, each attack as a test: over a pipe, as a user of few rights, in a row."""
+"""Attacks over a pipe by a user with few permissions: hidden rows, large inputs, log injection."""
 
 from __future__ import annotations
 
@@ -25,11 +25,8 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def guarded(server, invoice):
-    """Invoices of which those above 100 are nobody's business, and three rows: cheap, dear, dear.
-
-    Its lists are of two rows a page.
-    """
+def guarded_server(server, invoice):
+    """A server with three invoices, two of which object permissions hide. Two rows are a page."""
     for number, total in (("B-2", "900.00"), ("C-3", "800.00")):
         fields = {"company": invoice.company, "customer": invoice.customer, "total": Decimal(total)}
         Invoice.objects.create(number=number, issued=date(2026, 1, 3), **fields)
@@ -53,42 +50,42 @@ def guarded(server, invoice):
     return server
 
 
-def searched(client, **arguments):
+def search(client, **arguments):
     return client.call("search_invoice", **arguments)["structuredContent"]
 
 
-# What is not shown is not to be learnt.
+# Hidden data must not be inferable.
 
 
-def test_a_search_does_not_count_rows_that_object_permission_hides(connect, guarded, alice):
-    """Attack: filter by a value, a row a page; a page more, or an empty one, is a hidden row."""
-    client = connect(alice, server=guarded)
+def test_search_does_not_reveal_the_number_of_hidden_rows(connect, guarded_server, alice):
+    """Attack: filter by a value with one row a page; another or an empty page is a hidden row."""
+    client = connect(alice, server=guarded_server)
     for arguments in ({"total__gte": "800"}, {"total__gte": "900"}, {"total__gte": "901"}):
-        assert searched(client, limit=1, **arguments) == {"results": []}
-    assert "next_cursor" not in searched(client, limit=1)
+        assert search(client, limit=1, **arguments) == {"results": []}
+    assert "next_cursor" not in search(client, limit=1)
 
 
-def test_a_search_finds_what_stands_behind_hidden_rows(connect, guarded, alice, invoice):
-    """What closes the attack hides nothing that may be seen: pages are filled from further on."""
+def test_search_finds_visible_rows_after_hidden_ones(connect, guarded_server, alice, invoice):
+    """The protection hides no visible rows: pages are filled from further on."""
     Invoice.objects.filter(number="C-3").update(total=5, issued=date(2026, 1, 4))
-    client = connect(alice, server=guarded)
-    first = searched(client, limit=1)
+    client = connect(alice, server=guarded_server)
+    first = search(client, limit=1)
     assert [row["number"] for row in first["results"]] == ["A-1"]
-    second = searched(client, limit=1, cursor=first["next_cursor"])
+    second = search(client, limit=1, cursor=first["next_cursor"])
     assert [row["number"] for row in second["results"]] == ["C-3"]
     assert "next_cursor" not in second
 
 
-def test_a_list_does_not_count_rows_that_object_permission_hides(connect, guarded, alice, settings):
-    """Attack: page through resources/list; a cursor behind the last row says there are others."""
+def test_list_does_not_reveal_the_number_of_hidden_rows(connect, guarded_server, alice, settings):
+    """Attack: page through resources/list; a cursor after the last row reveals more rows."""
     settings.DJANGO_MCP = {"PAGE_SIZE": 1}
-    page = connect(alice, server=guarded).request("resources/list")
+    page = connect(alice, server=guarded_server).request("resources/list")
     assert [entry["uri"] for entry in page["resources"]] == ["invoice://A-1"]
     assert "nextCursor" not in page
 
 
-def test_a_cursor_cannot_be_read(connect, server, alice, invoice):
-    """Attack: decode a cursor, which holds the key of the last row, in ``fields`` or not."""
+def test_cursor_is_encrypted(connect, server, alice, invoice):
+    """Attack: decode a cursor, which contains the key of the last row."""
     sealed = seal(["secret-of-the-shop" * 5, invoice.pk], "here")
     for part in re.split("[:.]", sealed):
         raw = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
@@ -104,16 +101,16 @@ def _unpacked(raw):
         return b""
 
 
-def test_a_cursor_of_an_older_key_opens(settings):
-    """What closes the attack keeps cursors over a rotation of keys."""
+def test_cursor_survives_a_key_rotation(settings):
+    """The protection keeps cursors valid when SECRET_KEY is rotated."""
     sealed = seal(["a"], "here")
     settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "another" * 10
     assert unseal(sealed, "here") == ["a"]
 
 
-def test_a_file_of_a_hidden_row_cannot_be_subscribed_to(connect, guarded, alice):
-    """Attack: subscribe to the file of a row that cannot be read, and hear when it changes."""
-    client = connect(alice, server=guarded)
+def test_file_of_a_hidden_row_cannot_be_subscribed_to(connect, guarded_server, alice):
+    """Attack: subscribe to the file of an unreadable row, and learn when it changes."""
+    client = connect(alice, server=guarded_server)
     with pytest.raises(RpcError):
         client.request("resources/read", uri="invoice://B-2/attachment")
     id = client.start(
@@ -125,8 +122,8 @@ def test_a_file_of_a_hidden_row_cannot_be_subscribed_to(connect, guarded, alice)
     client.notify("notifications/cancelled", requestId=id)
 
 
-def test_a_user_who_was_deactivated_has_no_rows(connect, server, invoice, alice):
-    """Attack: go on with what is PUBLIC, as a user whose account was closed."""
+def test_inactive_user_gets_no_rows_from_public_tools(connect, server, invoice, alice):
+    """Attack: use PUBLIC tools as a user whose account was closed."""
     alice.is_active = False
     assert isinstance(Principal(alice).user, AnonymousUser)
 
@@ -138,8 +135,8 @@ def test_a_user_who_was_deactivated_has_no_rows(connect, server, invoice, alice)
 
 
 @pytest.mark.parametrize("what", ["several", "nested", "queryset"])
-def test_a_row_leaves_by_its_resource_or_not_at_all(connect, server, invoice, what):
-    """Attack: let a model's ``__str__``, which no whitelist bounds, tell what ``fields`` hides."""
+def test_rows_are_returned_only_through_their_resource(connect, server, invoice, what):
+    """Attack: ``__str__`` of a model, which ``fields`` does not limit, reveals hidden values."""
     customers = type(invoice.customer).objects.all()
     values = {"several": [*customers], "nested": {"a": [*customers]}, "queryset": customers}
 
@@ -152,16 +149,16 @@ def test_a_row_leaves_by_its_resource_or_not_at_all(connect, server, invoice, wh
     assert "Carla" not in str(refused.value)
 
 
-# What a client sends costs what it is worth.
+# Large inputs.
 
 
-def test_a_flood_of_wrong_values_is_refused_at_once(connect, alice, invoice):
-    """Attack: a list of 200,000 wrong values in 600 kB, each of which makes an error to be told."""
+def test_many_invalid_values_give_one_short_error(connect, alice, invoice):
+    """Attack: a list of 200,000 invalid values in 600 kB, each of which makes an error."""
     words = connect(alice).failure("search_invoice", status__in=[0] * 200_000)
     assert words.startswith("Invalid arguments.") and len(words) < 5_000
 
 
-def test_errors_of_arguments_take_no_memory_by_their_number(server):
+def test_many_argument_errors_do_not_fill_the_memory(server):
     """Attack: the same at a tool with a typed list, whose errors pydantic writes out."""
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -178,27 +175,31 @@ def test_errors_of_arguments_take_no_memory_by_their_number(server):
         tracemalloc.stop()
 
 
-def test_too_many_keys_are_counted_before_they_are_read(connect, guarded, alice):
-    """Attack: a list of a great many keys, each to be parsed before they are counted."""
+def test_too_many_keys_are_rejected_before_parsing(connect, guarded_server, alice):
+    """Attack: a list of very many keys, each of which would be parsed first."""
 
-    @guarded.tool(permission=mcp.AUTHENTICATED, read_only=True)
+    @guarded_server.tool(permission=mcp.AUTHENTICATED, read_only=True)
     def count(request: mcp.Request, invoices: list[Invoice]) -> int:
         return len(invoices)
 
-    keys = ["X" * 2000, *(f"X-{number}" for number in range(50_000))]  # the first is refused
-    assert connect(alice, server=guarded).failure("count", invoices=keys).startswith("At most")
+    keys = ["X" * 2000, *(f"X-{number}" for number in range(50_000))]  # the first is invalid
+    assert (
+        connect(alice, server=guarded_server).failure("count", invoices=keys).startswith("At most")
+    )
 
 
-def test_a_listen_to_too_much_costs_no_query(connect, guarded, alice, django_assert_num_queries):
-    """Attack: one message that names more URIs than may be subscribed to, all to be looked up."""
-    client = connect(alice, server=guarded)
+def test_too_many_subscriptions_make_no_query(
+    connect, guarded_server, alice, django_assert_num_queries
+):
+    """Attack: one message with more URIs than allowed, all of which would be looked up."""
+    client = connect(alice, server=guarded_server)
     uris = [f"invoice://X-{number}" for number in range(rate_limits.MAX_SUBSCRIPTIONS + 1)]
     with django_assert_num_queries(0), pytest.raises(RpcError):
         client.request("subscriptions/listen", notifications={"resourceSubscriptions": uris})
 
 
-def test_calls_that_are_over_fill_no_memory(connect, server):
-    """Attack: call a tool that remembers a step, again and again, until no call can remember."""
+def test_finished_calls_are_removed_from_memory(connect, server):
+    """Attack: call a tool that remembers a step until no call can remember one."""
 
     @server.tool(permission=mcp.PUBLIC)
     def draw(request: mcp.Request, fails: bool = False) -> int:
@@ -210,8 +211,8 @@ def test_calls_that_are_over_fill_no_memory(connect, server):
     assert len(remembered._calls) == before
 
 
-def test_a_uri_writes_no_line_of_the_log(connect, server, caplog):
-    """Attack: a line break in a URI, and behind it what looks like another record."""
+def test_line_break_in_a_uri_does_not_forge_a_log_record(connect, server, caplog):
+    """Attack: a line break in a URI, followed by text like another record."""
 
     @server.resource("note://{name}", permission=mcp.PUBLIC)
     def note(request: mcp.Request, name: str) -> str:

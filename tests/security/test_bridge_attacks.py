@@ -1,4 +1,4 @@
-"""What an attacker tries by way of views, forms and operations, each attack as a test."""
+"""Attacks through bridged views, forms and model operations."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def project(settings):
     cache.clear()
 
 
-# A site that was written for browsers and for tokens of its own.
+# A site that was written for browsers and its own tokens.
 
 
-def mine(request):
+def username_view(request):
     return HttpResponse(f"of {request.user.get_username()}")
 
 
-def drafts(request):
-    """Keeps a draft for each session, as many sites do."""
+def drafts_view(request):
+    """Keep a draft for each session, as many sites do."""
     key = f"draft-{request.session.session_key}"
     before = cache.get(key, "")
     cache.set(key, f"{before}{request.user.get_username()} ")
     return HttpResponse(f"before: {before}")
 
 
-def where(request):
-    """What is at a path, which it lets the resolver say."""
+def resolver_view(request):
+    """Return what is at a path, by the resolver."""
     return HttpResponse(resolve(request.GET.get("at", "/nowhere/")).view_name)
 
 
@@ -68,11 +68,11 @@ def about_row(request):
 @method_decorator([cache_page(60), vary_on_headers("Authorization")], name="dispatch")
 class OfToken(View):
     def get(self, request):
-        return mine(request)
+        return username_view(request)
 
 
-def become(request, name):
-    """Signs whoever comes in as somebody else."""
+def login_view(request, name):
+    """Sign the visitor in as another user."""
     login(request, User.objects.get(username=name), "django.contrib.auth.backends.ModelBackend")
     request.session["name"] = name
     return redirect("cookie")
@@ -83,21 +83,21 @@ def commented(request):
 
 
 urlpatterns = [
-    path("cookie/", cache_page(60)(vary_on_cookie(mine)), name="cookie"),
+    path("cookie/", cache_page(60)(vary_on_cookie(username_view)), name="cookie"),
     path("token/", OfToken.as_view(), name="token"),
-    path("everybody/", cache_page(60)(mine), name="everybody"),
-    path("drafts/", login_required(drafts), name="drafts"),
-    path("where/", where, name="where"),
+    path("everybody/", cache_page(60)(username_view), name="everybody"),
+    path("drafts/", login_required(drafts_view), name="drafts"),
+    path("where/", resolver_view, name="where"),
     path("about-row/", about_row, name="about-row"),
-    path("become/<name>/", become, name="become"),
+    path("become/<name>/", login_view, name="become"),
     path("commented/", commented, name="commented"),
-    path("accounts/login/", mine, name="login"),
+    path("accounts/login/", username_view, name="login"),
 ]
 
 
 @pytest.fixture
 def visit(server, connect):
-    """Calls a view by its name as somebody, as a tool of a class of its own."""
+    """Return a function that calls a view as a tool, as a user."""
 
     def visited(name, user, **arguments):
         if not server._records:
@@ -110,32 +110,32 @@ def visit(server, connect):
 
 
 @pytest.mark.parametrize("name", ["cookie", "token", "everybody"])
-def test_no_cache_of_pages_shows_one_callers_to_another(visit, client, alice, bob, name):
-    """Whatever a site's pages vary by, no browser's header tells two callers apart here."""
+def test_cached_pages_are_not_shared_between_callers(visit, client, alice, bob, name):
+    """Whatever the views vary by, callers here send no headers that differ."""
     told = [visit(name, user) for user in (alice, bob, alice)]
     assert told == [(False, "of alice"), (False, "of bob"), (False, "of alice")]
     there = client.get(f"/{name}/", headers={"host": "shop.example"}, secure=True)
     assert there.content == b"of "
 
 
-def test_what_is_kept_by_session_is_nobody_elses(visit, alice, bob):
-    """A caller's session has a name, as everybody's who is signed in."""
+def test_data_stored_by_session_is_not_shared_between_callers(visit, alice, bob):
+    """Each caller has its own session key, as signed-in visitors have."""
     assert visit("drafts", alice) == (False, "before:")
     assert visit("drafts", bob) == (False, "before:")
 
 
 @pytest.mark.parametrize("name", ["where", "about-row"])
-def test_a_page_that_is_not_there_tells_no_addresses(visit, alice, name):
+def test_404_of_a_view_reveals_no_urls(visit, alice, name):
     assert visit(name, alice) == (True, "Not found.")
 
 
 @pytest.mark.parametrize("pages", ["markdown", "text"])
-def test_what_nobody_sees_on_a_page_is_not_told(pages):
+def test_invisible_parts_of_a_page_are_omitted(pages):
     told = getattr(view_pages, pages)(commented(None).content.decode())
     assert "Hello" in told and WORD not in told
 
 
-def test_no_page_makes_somebody_else_of_a_caller(server, connect, alice, bob, settings):
+def test_view_cannot_sign_in_the_caller_as_another_user(server, connect, alice, bob, settings):
     settings.SESSION_SAVE_EVERY_REQUEST = True
     server.register(type("SiteViews", (ViewTools,), {"get": ["become", "cookie"], "pages": "text"}))
     server.ready()
@@ -148,8 +148,8 @@ def test_no_page_makes_somebody_else_of_a_caller(server, connect, alice, bob, se
 # Operations and forms.
 
 
-def test_nobody_writes_whatever_a_method_says(server, connect, db):
-    """A project's own method answers for users; nobody is none."""
+def test_anonymous_clients_cannot_write_whatever_a_method_returns(server, connect, db):
+    """A project's method may assume that there is a user."""
 
     class Open(Free):
         permission = mcp.PUBLIC
@@ -175,7 +175,7 @@ def test_nobody_writes_whatever_a_method_says(server, connect, db):
     assert [*Tag.objects.values_list("label", flat=True)] == ["a"]
 
 
-def test_an_answer_that_is_awaited_lets_nobody_in(server, connect, alice):
+def test_coroutine_as_permission_result_denies(server, connect, alice):
     class Async(Free):
         fields = ["label"]
 
@@ -191,7 +191,7 @@ def test_an_answer_that_is_awaited_lets_nobody_in(server, connect, alice):
     assert not Tag.objects.exists()
 
 
-def test_a_failing_permission_lets_nobody_in(server, connect, alice, caplog):
+def test_failing_permission_denies(server, connect, alice, caplog):
     class Failing(Free):
         fields = ["label"]
 
@@ -230,7 +230,7 @@ def test_a_failing_permission_lets_nobody_in(server, connect, alice, caplog):
         "save",
     ],
 )
-def test_nothing_but_fields_is_written(server, connect, alice, invoice, name):
+def test_only_declared_fields_can_be_written(server, connect, alice, invoice, name):
     declare(server)
     server.ready()
     before = Invoice.objects.values().get(pk=invoice.pk)
@@ -245,9 +245,7 @@ class Shift(forms.ModelForm):
         widgets = {"status": forms.HiddenInput}
 
 
-def test_no_form_takes_what_its_page_hides_or_links_what_is_hidden(
-    server, connect, alice, invoice, bob
-):
+def test_form_rejects_hidden_fields_and_hidden_related_rows(server, connect, alice, invoice, bob):
     declare(server)
     theirs = Company.objects.get(name="Bolts")
     customer = Customer.objects.create(company=theirs, name=WORD)
@@ -278,7 +276,7 @@ def test_no_form_takes_what_its_page_hides_or_links_what_is_hidden(
 @pytest.mark.parametrize(
     "name", ["../x", "a/b", "..", "a\\b", "a\0b", "/etc/passwd", "C:\\x", "a\nb", "", "x" * 300]
 )
-def test_no_file_is_written_elsewhere(server, connect, alice, invoice, name):
+def test_file_name_with_a_path_is_rejected(server, connect, alice, invoice, name):
     declare(server)
     server.ready()
     file = {"name": name, "data": "aGVsbG8="}
@@ -298,7 +296,7 @@ def test_no_file_is_written_elsewhere(server, connect, alice, invoice, name):
     ],
     ids=["MySQL", "PostgreSQL"],
 )
-def test_what_a_database_repeats_is_not_logged(server, caplog, said):
+def test_values_in_database_errors_are_not_logged(server, caplog, said):
     declare(server)
     resource = server.ready().models[Invoice][0]
     with pytest.raises(mcp.ToolError), translate_errors(resource):

@@ -1,4 +1,4 @@
-"""What alice may not see never comes out: thousands of attempts, in two worlds."""
+"""Canary campaign: thousands of attempts must not reveal what Alice may not see."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.storage.rows import given as configured
 pytestmark = [pytest.mark.slow, pytest.mark.django_db, pytest.mark.urls("tests.canaries.site")]
 REVISIONS = ["2026-07-28", "2025-11-25"]
 EXAMPLES = int(os.environ.get("CANARY_EXAMPLES", "6"))  # of 25 attempts, for each aim and revision
-AT_ONCE, WITHIN = 25, 200
-TRIES = settings(
+ATTEMPTS_PER_EXAMPLE, MIXED_ATTEMPTS = 25, 200
+HYPOTHESIS_SETTINGS = settings(
     deadline=None, database=None, suppress_health_check=list(HealthCheck), max_examples=EXAMPLES,
     phases=[Phase.generate], report_multiple_bugs=False,
 )  # fmt: skip
@@ -35,32 +35,32 @@ def project(settings):
     settings.ALLOWED_HOSTS = [*settings.ALLOWED_HOSTS, "shop.example"]
 
 
-def examples(aim):
-    """All there is to try is tried at once."""
+def number_of_examples(aim):
+    """Aims with few attempts try all of them in one example."""
     return 1 if aim in FEW else EXAMPLES
 
 
 @pytest.mark.parametrize("aim", ATTEMPTS)
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_nothing_hidden_comes_out(server, aim, revision):
+def test_hidden_data_is_not_revealed(server, aim, revision):
     alice, exposed, made = fill(), expose(server), []
 
-    @settings(TRIES, max_examples=examples(aim))
-    @given(several(aim, AT_ONCE))
+    @settings(HYPOTHESIS_SETTINGS, max_examples=number_of_examples(aim))
+    @given(several(aim, ATTEMPTS_PER_EXAMPLE))
     def tried(attempts):
         campaign(lambda: Pipe(alice, exposed, revision), attempts)
         made.extend(attempts)
 
     tried()
-    assert len(made) >= examples(aim) * size(aim, AT_ONCE)
+    assert len(made) >= number_of_examples(aim) * size(aim, ATTEMPTS_PER_EXAMPLE)
 
 
-def test_a_run_tries_thousands():
-    each = (examples(aim) * size(aim, AT_ONCE) for aim in ATTEMPTS)
+def test_campaign_makes_thousands_of_attempts():
+    each = (number_of_examples(aim) * size(aim, ATTEMPTS_PER_EXAMPLE) for aim in ATTEMPTS)
     assert len(REVISIONS) * sum(each) >= 5_000
 
 
-# A token that is good for some of it: whatever that is, what is hidden stays so.
+# Tokens with scopes.
 
 SCOPES = {
     "bell": mcp.Scope("Hear", covers=["resource:bell"]),
@@ -71,7 +71,7 @@ SCOPES = {
 SOME = [("bell", *some) for size in range(4) for some in combinations([*SCOPES][1:], size)]
 
 
-class Narrowed(Pipe):
+class PipeWithScopes(Pipe):
     """A client of a token with scopes."""
 
     def __init__(self, user, server, revision, scopes):
@@ -84,20 +84,20 @@ class Narrowed(Pipe):
 
 @pytest.mark.parametrize("scopes", SOME, ids="+".join)
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_nothing_hidden_comes_out_of_a_narrowed_token(server, scopes, revision):
+def test_hidden_data_is_not_revealed_to_a_token_with_scopes(server, scopes, revision):
     alice, exposed = fill(), expose(server)
 
-    @settings(TRIES, max_examples=1)
+    @settings(HYPOTHESIS_SETTINGS, max_examples=1)
     @given(mixed(3 * len(ATTEMPTS)))
     def tried(rounds):
         for attempts in rounds:
-            campaign(lambda: Narrowed(alice, exposed, revision, scopes), attempts)
+            campaign(lambda: PipeWithScopes(alice, exposed, revision, scopes), attempts)
 
     with configured(SCOPES=SCOPES):
         tried()
 
 
-WORKS = {
+VALID_CALLS = {
     "search_paper": {"query": "On a"}, "describe": {"paper": 1}, "compare": {"papers": [1, 2]},
     "works": {"author": 1}, "rename": {"paper": 1, "title": "On z"}, "papers": {"author": 1},
     "update_paper": {"paper": 1, "labels": [1]}, "delete_paper": {"paper": 6}, "paper": {"pk": 1},
@@ -108,27 +108,27 @@ WORKS = {
 
 @pytest.mark.parametrize("client", [Pipe, Web])
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_what_is_not_hidden_can_be_had(server, client, revision):
-    """An attempt that failed by a mistake of its own would show nothing."""
+def test_visible_data_can_be_read(server, client, revision):
+    """Attempts that fail for another reason would prove nothing."""
     with client(fill(), expose(server), revision) as alice:
         alice.answers = {"elicitation/create": lambda params: {
             "action": "accept", "content": {"paper": "1"},
         }}  # fmt: skip
-        for tool, arguments in WORKS.items():
+        for tool, arguments in VALID_CALLS.items():
             result = alice.call(tool, **arguments)
             assert not result.get("isError"), result
         assert "describe" in "".join(visited(alice.visitor, server, "", "text/html"))
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_nothing_hidden_comes_out_over_http(server, revision):
+def test_hidden_data_is_not_revealed_over_http(server, revision):
     alice, exposed = fill(), expose(server)
     token = Token.make(alice, "canaries")[
         1
     ]  # of which cursors are, so it is the same in both worlds
 
-    @settings(TRIES, max_examples=1)
-    @given(mixed(WITHIN))
+    @settings(HYPOTHESIS_SETTINGS, max_examples=1)
+    @given(mixed(MIXED_ATTEMPTS))
     def tried(rounds):
         for attempts in rounds:
             campaign(lambda: Web(alice, exposed, revision, token), attempts)
@@ -139,11 +139,13 @@ def test_nothing_hidden_comes_out_over_http(server, revision):
 
 
 @pytest.mark.parametrize("gate", DEFENCES)
-def test_a_gate_that_is_gone_is_noticed(server, gate):
+def test_removed_protection_is_detected(server, gate):
     alice, exposed = fill(), expose(server)
 
-    @settings(TRIES, max_examples=1, derandomize=True)  # the odds of a miss are small, not none
-    @given(mixed(WITHIN))
+    @settings(
+        HYPOTHESIS_SETTINGS, max_examples=1, derandomize=True
+    )  # a random campaign could miss the leak
+    @given(mixed(MIXED_ATTEMPTS))
     def tried(rounds):
         for attempts in rounds:
             campaign(lambda: Pipe(alice, exposed, "2026-07-28"), attempts)

@@ -1,4 +1,4 @@
-"""Under every combination of scope and permission nothing comes out that neither lets out."""
+"""Every combination of scopes and permissions: nothing is revealed that one of them forbids."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NEWEST = "2026-07-28"
 
 
 class Leak(AssertionError):
-    """Something came out, or something else than was to be said."""
+    """Something was revealed, or the response is not the expected one."""
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +52,8 @@ def project(settings):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"SCOPES": SCOPES, "VERIFIERS": verifiers}
 
 
-def allowed(one):
-    """The canaries that may come out, and so must."""
+def expected_canaries(one):
+    """Return the canaries that this combination must get."""
     found = {canary for canary, lets_out in ROWS.items() if lets_out(one)}
     for thing in THINGS:
         if thing.is_listed(one):
@@ -63,21 +63,21 @@ def allowed(one):
     return found
 
 
-def looked_at(client, alice, server, revision, one):
+def try_everything(client, alice, server, revision, one):
     """Try everything as this combination. Raises ``Leak``."""
     become(alice, one)
     with transaction.atomic():
         with client(alice, server, revision, one) as connected:
             text, answers = tried(connected)
             if client is CombinedWeb and connected.revision.scope_challenges:
-                _challenged(connected, one)
+                _check_challenges(connected, one)
         written = set(Paper.objects.filter(title=WRITTEN).values_list("sealed", flat=True))
         transaction.set_rollback(True)
-    found, lets_out = set(CANARY.findall(text)), allowed(one)
+    found, lets_out = set(CANARY.findall(text)), expected_canaries(one)
     if more := found - lets_out:
         raise Leak(f"{one}: {sorted(more)} came out")
     _written(one, written)
-    _answered(one, answers)
+    _check_answers(one, answers)
     return found
 
 
@@ -88,8 +88,8 @@ def _written(one, written):
         raise Leak(f"{one}: papers were written, sealed ones or not: {written}")
 
 
-def _answered(one, answers):
-    """Who may not know of a thing is answered as about one that is not there."""
+def _check_answers(one, answers):
+    """A declaration that the caller may not know of must look like a missing one."""
     for thing in THINGS:
         said = answers[json.dumps([thing.method, thing.params()])]
         if thing.is_listed(one):
@@ -101,8 +101,8 @@ def _answered(one, answers):
             raise Leak(f"{one}: {thing.name} is answered by {said}")
 
 
-def _challenged(client, one):
-    """Who could be given the scope is told so by the status, before anything is done."""
+def _check_challenges(client, one):
+    """If the token could get the scope, the status says so before anything is executed."""
     for thing in THINGS:
         talk = client.start(thing.method, **thing.params()).wait()
         header = talk.headers.get("www-authenticate", "")
@@ -113,12 +113,14 @@ def _challenged(client, one):
 
 
 SUBSETS = sorted({tuple(sorted(one.permissions)) for one in COMBINATIONS})
-# What is always let out of what is exposed has no words of its own in lists.
-UNTOLD = {about(name) for name in ("search_paper", "search_author", "update_paper")} | {
+# Declarations that have no description of their own.
+NOT_IN_LISTS = {about(name) for name in ("search_paper", "search_author", "update_paper")} | {
     about("model://canaries/author/13")
 }
-UNSAID = {value(thing.name) for thing in THINGS if thing.name.startswith(("search_", "update_"))}
-UNSAID |= {
+NOT_IN_RESULTS = {
+    value(thing.name) for thing in THINGS if thing.name.startswith(("search_", "update_"))
+}
+NOT_IN_RESULTS |= {
     value("retitle"),
     value("model://canaries/paper/{}"),
     value("model://canaries/author/13"),
@@ -128,17 +130,17 @@ UNSAID |= {
 @pytest.mark.parametrize("permissions", SUBSETS, ids=lambda some: "+".join(some) or "none")
 @pytest.mark.parametrize("client", [CombinedPipe, CombinedWeb])
 @pytest.mark.parametrize("revision", [NEWEST, "2025-11-25"])
-def test_what_comes_out_is_what_both_let_out(server, client, revision, permissions):
+def test_each_combination_gets_exactly_what_it_may_see(server, client, revision, permissions):
     alice, exposed = fill(), expose(server)
     label()
     for one in COMBINATIONS:
         if one.permissions == set(permissions):
-            found = looked_at(client, alice, exposed, revision, one)
-            missing = allowed(one) - found - UNTOLD - UNSAID
+            found = try_everything(client, alice, exposed, revision, one)
+            missing = expected_canaries(one) - found - NOT_IN_LISTS - NOT_IN_RESULTS
             assert not missing, f"{one}: an attempt that failed by itself shows nothing"
 
 
-def test_there_is_every_combination():
+def test_all_combinations_are_tested():
     assert (
         len(set(COMBINATIONS))
         == len(COMBINATIONS)
@@ -149,38 +151,38 @@ def test_there_is_every_combination():
             assert {asked(one) for one in COMBINATIONS} == {True, False} or not thing.is_for
 
 
-# The gates.
+# Removed protections.
 
 
-def without_token(thing, request):
+def skip_token(thing, request):
     return thing._decide(request)
 
 
-def without_permission_first(thing, request):
+def skip_permission_of_broad_tokens(thing, request):
     return decide(thing, request) if thing._missing_scopes(request) else ALLOWED
 
 
-def without_permission_then(thing, request):
-    """Of a token that is too narrow, the permission is not checked."""
+def skip_permission_of_narrow_tokens(thing, request):
+    """Do not check the permission if the token lacks a scope."""
     if not thing._missing_scopes(request):
         return decide(thing, request)
     return rule.Decision(False, str, rule.grantable(thing, request.principal.auth))
 
 
-def to_any_token(thing, auth):
+def grant_to_any_token(thing, auth):
     return (scopes.to_ask(auth.scopes, thing._scopes) or ()) if auth else ()
 
 
-def what_is_lacking_alone(thing, auth):
+def only_missing_scopes(thing, auth):
     found = grantable(thing, auth)
     return tuple(one for one in found if one not in auth.scopes)
 
 
-def the_first_alone(thing, auth):
+def only_the_first_scope(thing, auth):
     return grantable(thing, auth)[:1]
 
 
-async def nothing_is_checked(exchange, calls):
+async def check_nothing(exchange, calls):
     return None
 
 
@@ -196,20 +198,22 @@ CHECKED = ["django_mcp.transports.http.stateless.check_scopes"]
 GATES = {
     "the token, where rows are fetched": [
         (Declaration, "_is_allowed", lambda self, request: self._decide(request).allowed),
-        *((place, without_token) for place in DECIDE),
+        *((place, skip_token) for place in DECIDE),
     ],
     "the token": [(Declaration, "_scopes_missing_in", lambda self, auth: ())],
-    "the token, by itself": [(place, without_token) for place in DECIDE],
+    "the token, by itself": [(place, skip_token) for place in DECIDE],
     "permission": [(Declaration, "_decide_permission", lambda self, request: ALLOWED)],
-    "permission of who lacks nothing": [(place, without_permission_first) for place in DECIDE],
-    "permission of who lacks a scope": [(place, without_permission_then) for place in DECIDE],
-    "only applications ask for more": [(place, to_any_token) for place in GRANTABLE],
-    "all that is needed, also what it has": [(place, what_is_lacking_alone) for place in GRANTABLE],
-    "all that is needed at once": [(place, the_first_alone) for place in GRANTABLE],
+    "permission of who lacks nothing": [(place,
+    skip_permission_of_broad_tokens) for place in DECIDE],
+    "permission of who lacks a scope": [(place,
+    skip_permission_of_narrow_tokens) for place in DECIDE],
+    "only applications ask for more": [(place, grant_to_any_token) for place in GRANTABLE],
+    "all that is needed, also what it has": [(place, only_missing_scopes) for place in GRANTABLE],
+    "all that is needed at once": [(place, only_the_first_scope) for place in GRANTABLE],
     "a scope covers what it says": [
         ("django_mcp.auth.scopes.covers", lambda granted, needed: True)
     ],
-    "a check before anything begins": [(place, nothing_is_checked) for place in CHECKED],
+    "a check before anything begins": [(place, check_nothing) for place in CHECKED],
     "a check when it is done": [("django_mcp.calls.execution.check", lambda *given: None)],
     "what tools rest on": [(Tool, "_depends_on", ())],
     "what prompts rest on": [(Prompt, "_depends_on", ())],
@@ -227,8 +231,8 @@ def removed(gate):
         yield
 
 
-# Such as tell the gates apart; the whole is tried above.
-TELLING = [
+# Enough to detect each removed protection.
+SAMPLE_COMBINATIONS = [
     Combination(frozenset(permissions), frozenset(scopes), sealed, client)
     for permissions in (PERMISSIONS, (), ("view_paper",))
     for scopes in ((), ("look",), ("speak",), ("work", "speak"), ("look", "work"))
@@ -238,15 +242,15 @@ TELLING = [
 
 
 @pytest.mark.parametrize("gate", GATES)
-def test_a_gate_that_is_gone_is_noticed(server, gate):
+def test_removed_protection_is_detected(server, gate):
     alice = fill()
     with removed(gate), pytest.raises(Leak):
         exposed = expose(server)
-        for one in TELLING:
-            looked_at(CombinedWeb, alice, exposed, NEWEST, one)
+        for one in SAMPLE_COMBINATIONS:
+            try_everything(CombinedWeb, alice, exposed, NEWEST, one)
 
 
-def test_with_all_of_them_nothing_is_noticed(server):
+def test_nothing_is_detected_with_all_protections(server):
     alice, exposed = fill(), expose(server)
-    for one in TELLING:
-        looked_at(CombinedWeb, alice, exposed, NEWEST, one)
+    for one in SAMPLE_COMBINATIONS:
+        try_everything(CombinedWeb, alice, exposed, NEWEST, one)

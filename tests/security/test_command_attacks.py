@@ -1,4 +1,4 @@
-"""What an attacker tries on those who run a site: by what commands print, write and send."""
+"""Attacks on the people who run commands: terminal control characters, tokens and files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from django_mcp.management.doctor.live import LiveChecks
 from django_mcp.web.clients import client
 
 # It sets a terminal's title, moves its cursor, and turns the direction of its text.
-NASTY = "\x1b]0;owned\x07\x1b[2J\x9b31mevil\u202e"
+CONTROL_CHARACTERS = "\x1b]0;owned\x07\x1b[2J\x9b31mevil\u202e"
 TOKEN = "mcp_" + "a" * 43
 
 
@@ -28,8 +28,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def shown(command, *arguments):
-    """All that a terminal is shown of a command, and whether it went well."""
+def terminal_output(command, *arguments):
+    """Return the whole output of a command at a terminal, and its exit code."""
     out, err = Terminal(), Terminal()
     made = command.Command(stdout=out, stderr=err, no_color=True)
     try:
@@ -44,18 +44,18 @@ def is_harmless(text):
 
 
 @pytest.fixture
-def nasty(server, db):
-    """A server whose rows were written by somebody who thinks of the developer's terminal."""
+def malicious_server(server, db):
+    """A server whose texts contain control characters."""
 
-    @server.tool(permission=mcp.PUBLIC, description=f"Says it. {NASTY}")
+    @server.tool(permission=mcp.PUBLIC, description=f"Says it. {CONTROL_CHARACTERS}")
     def say(request: mcp.Request, fails: str = "") -> str:
-        request.log("info", NASTY)
-        request.progress(1, 2, NASTY)
+        request.log("info", CONTROL_CHARACTERS)
+        request.progress(1, 2, CONTROL_CHARACTERS)
         if fails == "tool":
-            raise mcp.ToolError(NASTY)
+            raise mcp.ToolError(CONTROL_CHARACTERS)
         if fails == "bug":
-            raise RuntimeError(NASTY)
-        return NASTY
+            raise RuntimeError(CONTROL_CHARACTERS)
+        return CONTROL_CHARACTERS
 
     server.ready()
     return server.name
@@ -63,22 +63,24 @@ def nasty(server, db):
 
 @pytest.mark.parametrize("fails", ["", "tool", "bug"])
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_no_result_commands_the_terminal(nasty, fails, form):
-    text, code = shown(mcp_call, "say", f"fails={fails}", "--server", nasty, "--format", form)
+def test_results_contain_no_control_characters(malicious_server, fails, form):
+    text, code = terminal_output(
+        mcp_call, "say", f"fails={fails}", "--server", malicious_server, "--format", form
+    )
     assert "evil" in text and is_harmless(text) and code == bool(fails)
 
 
 @pytest.mark.parametrize("more", [(), ("say",), ("--format", "json")])
-def test_no_description_commands_the_terminal(nasty, more):
-    text, code = shown(mcp_inspect, *more, "--server", nasty)
+def test_descriptions_contain_no_control_characters(malicious_server, more):
+    text, code = terminal_output(mcp_inspect, *more, "--server", malicious_server)
     assert "evil" in text and is_harmless(text) and code == 0
 
 
-# What the doctor sends.
+# Requests of mcp_doctor.
 
 
-class Seen(BaseHTTPRequestHandler):
-    """Whoever answers at an address, and keeps what comes."""
+class RecordingHandler(BaseHTTPRequestHandler):
+    """Records the host and the authorization of each request."""
 
     def do_POST(self):
         self.server.seen.append((self.headers["Host"], self.headers.get("Authorization")))
@@ -103,11 +105,11 @@ class Seen(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def listening():
+def recording_server():
     found = []
 
     def listen(leads_to=None):
-        made = ThreadingHTTPServer(("127.0.0.1", 0), Seen)
+        made = ThreadingHTTPServer(("127.0.0.1", 0), RecordingHandler)
         made.seen, made.leads_to = [], leads_to
         threading.Thread(target=made.serve_forever, daemon=True).start()
         found.append(made)
@@ -119,17 +121,17 @@ def listening():
         made.server_close()
 
 
-def test_the_doctor_shows_its_token_to_nobody_else(listening):
-    server, url = listening()
+def test_doctor_sends_its_token_only_to_the_given_host(recording_server):
+    server, url = recording_server()
     assert [*LiveChecks(f"{url}/mcp", TOKEN, 5).findings()]
     shown_to = {host for host, header in server.seen if TOKEN in (header or "")}
     assert shown_to == {url.removeprefix("http://")}
     assert len({host for host, _ in server.seen}) > 1  # it asks by another name, too
 
 
-def test_the_doctor_takes_its_token_along_no_redirect(listening):
-    other, elsewhere = listening()
-    server, url = listening(f"{elsewhere}/there")
+def test_doctor_does_not_follow_redirects_with_its_token(recording_server):
+    other, elsewhere = recording_server()
+    server, url = recording_server(f"{elsewhere}/there")
     assert [*LiveChecks(f"{url}/mcp", TOKEN, 5).findings()]
     assert server.seen and not other.seen
 
@@ -137,56 +139,56 @@ def test_the_doctor_takes_its_token_along_no_redirect(listening):
 @pytest.mark.parametrize(
     "host", ["localhost.evil.example", "127.0.0.1.evil.example", "127.0.0.1evil", "evil", "0.0.0.0"]
 )
-def test_what_only_looks_local_is_not(host):
+def test_host_that_looks_local_is_not_local(host):
     assert not is_local(host)
 
 
-# What is written.
+# Files of clients.
 
 
-def written(path, name="shop", token=TOKEN, key="cursor"):
+def write_entry(path, name="shop", token=TOKEN, key="cursor"):
     file = client(key).file
     return write(file, path, name, file.http("https://shop.example/mcp", token), secret=bool(token))
 
 
 @pytest.fixture
-def careless():
-    """A user whose files everybody may read."""
+def permissive_umask():
+    """A user whose new files everybody can read."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
-def test_nobody_else_reads_what_a_token_is_in(tmp_path, careless):
+def test_files_with_a_token_are_readable_only_by_the_owner(tmp_path, permissive_umask):
     path = tmp_path / "new" / "mcp.json"
-    written(path)
+    write_entry(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     path.chmod(0o666)
-    backup = written(path, token=TOKEN.replace("a", "b")).backup
+    backup = write_entry(path, token=TOKEN.replace("a", "b")).backup
     assert [one.stat().st_mode & 0o077 for one in (path, backup)] == [0, 0]
     assert sorted(tmp_path.joinpath("new").iterdir()) == sorted([path, backup])
 
 
-def test_a_link_leads_to_no_file_of_another_kind(tmp_path):
-    """A folder that somebody else made may hold a link to whatever its user has."""
+def test_symbolic_link_to_another_file_is_not_overwritten(tmp_path):
+    """A directory of somebody else may contain a link to any file of the user."""
     target = tmp_path / "rc"
     target.write_text("export PATH\n")
     link = tmp_path / "mcp.json"
     link.symlink_to(target)
     with pytest.raises(Exception, match="stays as it is"):
-        written(link, token="")
+        write_entry(link, token="")
     assert target.read_text() == "export PATH\n" and link.is_symlink()
 
 
 @pytest.mark.parametrize("name", ['a"]\n[b', "a.b", "a b", "../x", "ü", "a" * 65])
-def test_no_name_of_a_server_is_anything_else(name, db):
+def test_invalid_server_name_is_rejected(name, db):
     with pytest.raises(CommandError, match="--name is 1 to 64 letters"):
         call_command("mcp_connect", "codex", "--name", name)
 
 
 @pytest.mark.parametrize("token", ["a b", 'a"', "a\nb", "$(id)", "${HOME}", "a;b", "ü"])
-def test_no_token_is_anything_else_nor_repeated(token, db, capsys):
+def test_invalid_token_is_rejected_without_repeating_it(token, db, capsys):
     with pytest.raises(CommandError) as refused:
         call_command("mcp_connect", "cursor", "--token", token)
     assert token not in str(refused.value) + "".join(capsys.readouterr())

@@ -1,5 +1,4 @@
-"""What an attacker tries over HTTP, each attack as a test: as a stranger, as a user of few rights,
-as somebody who may do no more, as a client without measure, and as a neighbour."""
+"""Attacks over HTTP by anonymous clients, former users, greedy clients and other users."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from tests.storage.rows import given
 pytestmark = pytest.mark.django_db
 NEWEST_SESSION, LATEST = "2025-11-25", "2026-07-28"
 BOTH = pytest.mark.parametrize("revision", [NEWEST_SESSION, LATEST])
-WORD = "hunter2"  # what nobody else is to read
+WORD = "hunter2"  # a secret
 HELLO = {
     "protocolVersion": NEWEST_SESSION, "capabilities": {},
     "clientInfo": {"name": "x", "version": "1"},
@@ -35,21 +34,21 @@ HELLO = {
 
 
 @pytest.fixture
-def changed(settings):
+def set_options(settings):
     """Changes keys of the one setting."""
 
-    def changed(**keys):
+    def set_options(**keys):
         settings.DJANGO_MCP = {**settings.DJANGO_MCP, **keys}
 
-    return changed
+    return set_options
 
 
 def token_of(user, **options):
     return Token.make(user, "x", **options)[1]
 
 
-def shown(talk):
-    """All of an answer that a caller can tell apart from another."""
+def distinguishable_parts(talk):
+    """Return everything of a response that a caller can distinguish."""
     talk.wait()
     headers = {k: v for k, v in talk.headers.items() if k not in ("date", "content-length")}
     return talk.status, headers, talk.messages
@@ -59,12 +58,12 @@ def called(client, name, *, id=1, **arguments):
     return client.start("tools/call", id=id, name=name, arguments=arguments)
 
 
-# What is not for a caller does not exist: no answer tells it from what is not there.
+# A forbidden declaration must look like a missing one.
 
 
 @pytest.fixture
-def guarded(server):
-    """Tools that bob may not use, one of each kind, and something for everybody."""
+def guarded_server(server):
+    """Tools that Bob may not use, one of each kind, and a public one."""
 
     @server.tool(permission=mcp.PUBLIC)
     def hello(request) -> str:
@@ -96,19 +95,21 @@ def guarded(server):
 @BOTH
 @pytest.mark.parametrize("name", ["plain", "kept", "kept_too", "asked"])
 @pytest.mark.parametrize("durable", [False, True])
-def test_a_tool_that_is_forbidden_is_not_told_from_one_that_is_not(
-    http, guarded, bob, revision, name, durable
+def test_forbidden_tool_looks_like_a_missing_one(
+    http, guarded_server, bob, revision, name, durable
 ):
-    """Attack: call by guessed names, and look at the kind of the answer."""
-    guarded.durable = durable
-    client = http(token_of(bob), server=guarded, revision=revision)
-    with given(JSON_GRACE=60):  # however long either takes
-        there, missing = (shown(called(client, one)) for one in (name, "x" * len(name)))
+    """Attack: call guessed names, and compare the kinds of response."""
+    guarded_server.durable = durable
+    client = http(token_of(bob), server=guarded_server, revision=revision)
+    with given(JSON_GRACE=60):  # regardless of the time
+        there, missing = (
+            distinguishable_parts(called(client, one)) for one in (name, "x" * len(name))
+        )
     assert json.dumps(there).replace(name, "") == json.dumps(missing).replace("x" * len(name), "")
 
 
-def test_who_may_use_a_durable_tool_still_has_it_written_down(http, guarded, alice):
-    client = http(token_of(alice), server=guarded, revision=NEWEST_SESSION)
+def test_permitted_durable_tools_still_work(http, guarded_server, alice):
+    client = http(token_of(alice), server=guarded_server, revision=NEWEST_SESSION)
     for name in ("kept", "kept_too", "asked"):
         talk = called(client, name, id=name).wait()
         assert talk.is_stream and WORD in json.dumps(talk.messages)
@@ -116,12 +117,12 @@ def test_who_may_use_a_durable_tool_still_has_it_written_down(http, guarded, ali
     assert "division" not in talk.body.decode() and not talk.is_stream
 
 
-# Whoever may do no more: of a token revoked, a user deactivated, a permission taken away.
+# Revoked tokens, inactive users and removed permissions.
 
 
 @pytest.fixture
-def asking(server):
-    """Tools that ask before they act; what they did is in ``server._done``."""
+def server_with_questions(server):
+    """Tools that ask before they act. ``server._done`` records what they did."""
     server._done = []
 
     @server.tool(permission="shop.change_invoice")
@@ -140,8 +141,8 @@ def asking(server):
     return server
 
 
-def parked(client, name, **arguments):
-    """A call that waits for the answer to its question, and what it is asked."""
+def start_and_wait_for_question(client, name, **arguments):
+    """Start a call, wait for its question, and return both."""
     talk = called(client, name, **arguments)
     client.until(lambda: client.asked)
     return talk, client.asked[-1]
@@ -152,48 +153,56 @@ def answer(client, asked, content=None):
     return client.post({"jsonrpc": "2.0", "id": asked["id"], "result": result}).wait()
 
 
-def overdue(client, talk):
-    """Nobody answers in time."""
+def expire_question(client, talk):
+    """Expire the question, and return the finished response."""
     rows(Ask).update(deadline="2000-01-01T00:00:00Z")
     return talk.wait()
 
 
 @pytest.mark.parametrize("gone", ["revoked", "inactive"])
-def test_an_answer_by_a_former_user_moves_nothing(http, asking, alice, gone):
-    client = http(token_of(alice), server=asking, revision=NEWEST_SESSION)
-    talk, asked = parked(client, "pay")
+def test_answer_with_a_revoked_token_or_inactive_user_is_rejected(
+    http, server_with_questions, alice, gone
+):
+    client = http(token_of(alice), server=server_with_questions, revision=NEWEST_SESSION)
+    talk, asked = start_and_wait_for_question(client, "pay")
     if gone == "revoked":
         Token.objects.update(revoked="2000-01-01T00:00:00Z")
     else:
         User.objects.update(is_active=False)
     assert answer(client, asked).status == 401
     client.sleep(0.05)
-    assert asking._done == [] and rows(Ask).get().open
+    assert server_with_questions._done == [] and rows(Ask).get().open
     talk.leave()
 
 
 @pytest.mark.parametrize("tool", ["pay", "knock"])
-def test_a_call_does_not_go_on_for_who_may_not_come_in_by_then(http, asking, alice, tool, changed):
-    """Attack: park calls while one may, and have them run when one may not."""
-    changed(SCOPES={"all": mcp.Scope("Everything", covers=["*"])})
-    client = http(token_of(alice, scopes=["all"]), server=asking, revision=NEWEST_SESSION)
-    talk, _ = parked(client, tool)
+def test_waiting_call_is_cancelled_if_its_user_becomes_inactive(
+    http, server_with_questions, alice, tool, set_options
+):
+    """Attack: start calls while permitted, and let them act afterwards."""
+    set_options(SCOPES={"all": mcp.Scope("Everything", covers=["*"])})
+    client = http(
+        token_of(alice, scopes=["all"]), server=server_with_questions, revision=NEWEST_SESSION
+    )
+    talk, _ = start_and_wait_for_question(client, tool)
     User.objects.update(is_active=False)
-    overdue(client, talk)
-    assert asking._done == [] and rows(Call).get().cancelled
+    expire_question(client, talk)
+    assert server_with_questions._done == [] and rows(Call).get().cancelled
     assert not any("result" in message or "error" in message for message in talk.messages)
 
 
-def test_a_permission_taken_away_while_a_question_is_open(http, asking, alice):
-    client = http(token_of(alice), server=asking, revision=NEWEST_SESSION)
-    talk, asked = parked(client, "pay")
+def test_call_fails_if_the_permission_is_removed_during_a_question(
+    http, server_with_questions, alice
+):
+    client = http(token_of(alice), server=server_with_questions, revision=NEWEST_SESSION)
+    talk, asked = start_and_wait_for_question(client, "pay")
     alice.user_permissions.clear()
     assert answer(client, asked).status == 202
-    assert "Unknown tool" in str(talk.wait().messages[-1]) and asking._done == []
+    assert "Unknown tool" in str(talk.wait().messages[-1]) and server_with_questions._done == []
 
 
-def test_a_permission_taken_away_between_two_rounds(http, asking, alice):
-    client = http(token_of(alice), server=asking)
+def test_call_fails_if_the_permission_is_removed_between_rounds(http, server_with_questions, alice):
+    client = http(token_of(alice), server=server_with_questions)
     asked = client.request("tools/call", name="pay", arguments={})
     alice.user_permissions.clear()
     talk = client.start(
@@ -201,12 +210,12 @@ def test_a_permission_taken_away_between_two_rounds(http, asking, alice):
         inputResponses={key: {"action": "accept", "content": {"answer": True}}
                         for key in asked["inputRequests"]},
     )  # fmt: skip
-    assert "Unknown tool" in str(talk.wait().messages) and asking._done == []
+    assert "Unknown tool" in str(talk.wait().messages) and server_with_questions._done == []
 
 
 @pytest.fixture
-def watched(server, alice):
-    """Something to read for who has a permission."""
+def server_with_resource(server, alice):
+    """A resource that needs a permission."""
 
     @server.resource("ledger://{page}", permission="shop.change_invoice")
     def ledger(request, page: str) -> str:
@@ -215,65 +224,71 @@ def watched(server, alice):
     return server
 
 
-def listening(client, *uris):
+def subscribe(client, *uris):
     talk = client.start("subscriptions/listen", notifications={"resourceSubscriptions": [*uris]})
     talk.until(lambda: talk.messages)
     return talk
 
 
-def change(client, uri):
-    """Announce it as asynchronous code does."""
+def announce_change(client, uri):
+    """Announce a change as asynchronous code does."""
 
     async def now():
-        await asyncio.sleep(0.03)  # what was known of the token is not fresh any more
+        await asyncio.sleep(0.03)  # the verified token is no longer cached
         mcp.notify_changed(uri, server=client.server)
 
     client.run(now())
 
 
-def told(talk):
+def received_updates(talk):
     return [one for one in talk.messages if one.get("method", "").endswith("resources/updated")]
 
 
-def test_a_listener_who_may_read_no_more_hears_no_more(http, watched, alice, monkeypatch):
-    """Once more, by the promise: it saw it before. Attack: listen for ever, and know what goes on
-    where one has been shut out."""
+def test_subscriber_without_the_permission_gets_at_most_one_more_update(
+    http, server_with_resource, alice, monkeypatch
+):
+    """Attack: stay subscribed after the permission was removed.
+
+    The one update tells of the removal.
+    """
     monkeypatch.setattr("django_mcp.transports.http.stateless.VERIFIED_SECONDS", 0.02)
-    client = http(token_of(alice), server=watched)
-    talk = listening(client, "ledger://1")
-    change(client, "ledger://1")
-    talk.until(lambda: len(told(talk)) == 1)
+    client = http(token_of(alice), server=server_with_resource)
+    talk = subscribe(client, "ledger://1")
+    announce_change(client, "ledger://1")
+    talk.until(lambda: len(received_updates(talk)) == 1)
     alice.user_permissions.clear()
     for _ in range(3):
-        change(client, "ledger://1")
+        announce_change(client, "ledger://1")
         client.sleep(0.05)
-    assert len(told(talk)) == 2
+    assert len(received_updates(talk)) == 2
     talk.leave()
 
 
 @pytest.mark.parametrize("gone", ["revoked", "inactive"])
-def test_a_listener_whose_token_is_no_more_hears_nothing(http, watched, alice, gone, monkeypatch):
+def test_subscriber_with_a_revoked_token_gets_no_updates(
+    http, server_with_resource, alice, gone, monkeypatch
+):
     monkeypatch.setattr("django_mcp.transports.http.stateless.VERIFIED_SECONDS", 0.02)
-    client = http(token_of(alice), server=watched)
-    talk = listening(client, "ledger://1")
+    client = http(token_of(alice), server=server_with_resource)
+    talk = subscribe(client, "ledger://1")
     changes = {gone: "2000-01-01T00:00:00Z"}
     {
         "revoked": lambda: Token.objects.update(**changes),
         "inactive": lambda: User.objects.update(is_active=False),
     }[gone]()
-    change(client, "ledger://1")
-    assert told(talk.wait()) == []
+    announce_change(client, "ledger://1")
+    assert received_updates(talk.wait()) == []
 
 
 @pytest.mark.parametrize("error", [OperationalError("gone"), RuntimeError("a bug")])
-def test_a_listener_is_told_nothing_while_nobody_knows_who_it_is(
-    http, watched, alice, error, monkeypatch
+def test_subscriber_gets_no_updates_while_the_verifier_fails(
+    http, server_with_resource, alice, error, monkeypatch
 ):
-    """And hears of it when that is over: what fails is not for ever."""
+    """It gets them when the verifier works again."""
     monkeypatch.setattr("django_mcp.transports.http.stateless.VERIFIED_SECONDS", 0.02)
     monkeypatch.setattr("django_mcp.transports.http.stateless.BUSY_RETRY_SECONDS", 0.01)
-    client = http(token_of(alice), server=watched)
-    talk = listening(client, "ledger://1")
+    client = http(token_of(alice), server=server_with_resource)
+    talk = subscribe(client, "ledger://1")
     with monkeypatch.context() as broken:
 
         def fail(*args):
@@ -281,18 +296,18 @@ def test_a_listener_is_told_nothing_while_nobody_knows_who_it_is(
 
         for name in ("lookup", "still_valid"):
             broken.setattr(f"django_mcp.verifiers.PersonalAccessTokens.{name}", fail)
-        change(client, "ledger://1")
+        announce_change(client, "ledger://1")
         client.sleep(0.1)
-        assert told(talk) == []
-    talk.until(lambda: len(told(talk)) == 1)
+        assert received_updates(talk) == []
+    talk.until(lambda: len(received_updates(talk)) == 1)
     talk.leave()
 
 
-# A client without measure: what it can make grow has an end.
+# Greedy clients: everything that they can make grow is limited.
 
 
 @pytest.fixture
-def stepping(server):
+def server_with_step(server):
     """A tool that remembers a step and then asks."""
 
     @server.tool(permission=mcp.PUBLIC)
@@ -308,12 +323,12 @@ def cancel(client, id):
     client.notify("notifications/cancelled", requestId=id)
 
 
-def test_a_call_that_is_cancelled_leaves_no_steps(http, stepping):
-    """Attack: let steps be remembered and cancel, until there is room for nobody's."""
-    client = http(server=stepping, revision=NEWEST_SESSION)
+def test_cancelled_call_deletes_its_steps(http, server_with_step):
+    """Attack: remember steps and cancel, until no call can remember any."""
+    client = http(server=server_with_step, revision=NEWEST_SESSION)
     for number in range(3):
         client.asked.clear()
-        talk, _ = parked(client, "stepwise", id=f"step-{number}")
+        talk, _ = start_and_wait_for_question(client, "stepwise", id=f"step-{number}")
         assert rows(Step).count() == 1
         cancel(client, f"step-{number}")
         talk.wait()
@@ -328,18 +343,18 @@ LONG = "x" * 100_000
     {"clientInfo": {"name": "x", "version": "1", "more": [{} for _ in range(50_000)]}},
     {"capabilities": {"experimental": {"x": {"y": LONG}}}},
 ])  # fmt: skip
-def test_a_session_keeps_little_of_what_a_client_says_of_itself(http, stepping, info):
-    """Attack: megabytes in the handshake, to be stored, and read again with every request."""
-    client = http(server=stepping, revision=NEWEST_SESSION, initialize=False)
+def test_large_client_info_is_rejected(http, server_with_step, info):
+    """Attack: megabytes in the handshake, stored and read again with every request."""
+    client = http(server=server_with_step, revision=NEWEST_SESSION, initialize=False)
     talk = client.start("initialize", **(HELLO | info)).wait()
     assert talk.status == 413 and "mcp-session-id" not in talk.headers
     assert not rows(Session).exists()
 
 
 @BOTH
-def test_an_id_is_short(http, stepping, revision):
-    """Attack: an id of megabytes, which is kept with its call, and said again in its answer."""
-    client = http(server=stepping, revision=revision)
+def test_long_request_id_is_rejected(http, server_with_step, revision):
+    """Attack: an id of megabytes, stored with its call and repeated in its response."""
+    client = http(server=server_with_step, revision=revision)
     for id in (LONG, "x" * 1001):
         talk = called(client, "stepwise", id=id).wait()
         assert talk.status == 400 and "xxx" not in talk.body.decode()
@@ -347,9 +362,9 @@ def test_an_id_is_short(http, stepping, revision):
 
 
 @pytest.mark.slow
-def test_what_cancels_nothing_is_kept_in_measure(http, stepping):
-    """Attack: cancel calls that never were."""
-    client = http(server=stepping, revision=NEWEST_SESSION)
+def test_number_of_stored_cancellations_is_limited(http, server_with_step):
+    """Attack: cancel calls that do not exist."""
+    client = http(server=server_with_step, revision=NEWEST_SESSION)
     for number in range(120):
         cancel(client, f"never-{number}")
     assert rows(Call).count() == 100
@@ -357,8 +372,8 @@ def test_what_cancels_nothing_is_kept_in_measure(http, stepping):
     assert rows(Call).count() == 100 and LONG not in str(rows(Call).values_list())
 
 
-def test_a_progress_token_is_short(http):
-    """Attack: a token of megabytes, said again with every step."""
+def test_long_progress_token_is_rejected(http):
+    """Attack: a token of megabytes, repeated with every progress notification."""
     for revision in (NEWEST_SESSION, LATEST):
         client = http(revision=revision)
         params = {"name": "slow_add", "arguments": {"a": 1, "b": 2}}
@@ -367,11 +382,11 @@ def test_a_progress_token_is_short(http):
     assert not rows(Event).exists()
 
 
-# Who decides about tokens fails, or is asked too much: nobody becomes anybody by that.
+# Failing and overloaded verifiers.
 
 
-class Scoped:
-    """A verifier of ``<user>+<scopes>``, all of one application, as OAuth's tokens are."""
+class ScopedVerifier:
+    """Accepts tokens such as ``user+scopes``, all of one application."""
 
     async def verify(self, token, server):
         name, _, scopes = token.partition("+")
@@ -379,15 +394,15 @@ class Scoped:
         return user and mcp.Principal(user, mcp.Auth(frozenset(scopes.split()), key="app"))
 
 
-class Broken:
+class BrokenVerifier:
     error: Exception
 
     async def verify(self, token, server):
         raise self.error
 
 
-class Slow:
-    """Asks the database, as long as it is told to."""
+class SlowVerifier:
+    """Waits in a thread until it is released."""
 
     go = threading.Event()
     there = most = 0
@@ -396,23 +411,25 @@ class Slow:
         return await sync_to_async(self._asked)()
 
     def _asked(self):
-        Slow.there += 1
-        Slow.most = max(Slow.most, Slow.there)
+        SlowVerifier.there += 1
+        SlowVerifier.most = max(SlowVerifier.most, SlowVerifier.there)
         self.go.wait(10)
-        Slow.there -= 1
+        SlowVerifier.there -= 1
 
 
-def verifiers(changed, *kinds):
-    changed(VERIFIERS=[f"{__name__}.{kind.__name__}" for kind in kinds])
+def verifiers(set_options, *kinds):
+    set_options(VERIFIERS=[f"{__name__}.{kind.__name__}" for kind in kinds])
 
 
 @BOTH
 @pytest.mark.parametrize("error", [RuntimeError, PermissionError, KeyError])
 @pytest.mark.parametrize("tool", ["hello", "plain"])
-def test_a_verifier_that_fails_lets_nobody_in(http, guarded, changed, revision, error, tool):
-    verifiers(changed, Broken)
-    Broken.error = error(WORD)
-    client = http("x", server=guarded, revision=revision, initialize=False)
+def test_failing_verifier_is_a_500_without_details(
+    http, guarded_server, set_options, revision, error, tool
+):
+    verifiers(set_options, BrokenVerifier)
+    BrokenVerifier.error = error(WORD)
+    client = http("x", server=guarded_server, revision=revision, initialize=False)
     if revision == NEWEST_SESSION:
         talk = client.start("initialize", **HELLO).wait()
         assert not rows(Session).exists()
@@ -425,8 +442,8 @@ def test_a_verifier_that_fails_lets_nobody_in(http, guarded, changed, revision, 
 @pytest.mark.parametrize(
     "place", ["verifiers.PersonalAccessTokens.lookup", "storage.sessions.find"]
 )
-def test_without_the_database_nobody_is_let_in(http, guarded, alice, revision, place, monkeypatch):
-    client = http(token_of(alice), server=guarded, revision=revision)
+def test_unavailable_database_is_a_503(http, guarded_server, alice, revision, place, monkeypatch):
+    client = http(token_of(alice), server=guarded_server, revision=revision)
 
     def gone(*args):
         raise OperationalError(f"{WORD}: connection refused")
@@ -440,29 +457,29 @@ def test_without_the_database_nobody_is_let_in(http, guarded, alice, revision, p
     assert WORD not in talk.body.decode() and "hello" not in talk.body.decode()
 
 
-def test_tokens_that_are_none_take_no_thread_each(http, guarded, changed):
-    """Attack: a thousand requests with any token, for each a thread and a connection of its own."""
-    verifiers(changed, Slow)
-    changed(THREADS=3, QUEUE=5)
+def test_many_invalid_tokens_do_not_use_up_the_threads(http, guarded_server, set_options):
+    """Attack: a thousand requests with any token, each with a thread and a connection."""
+    verifiers(set_options, SlowVerifier)
+    set_options(THREADS=3, QUEUE=5)
     threads.verifiers.shutdown()
-    Slow.go.clear()
-    Slow.there = Slow.most = 0
-    client = http("x", server=guarded)
+    SlowVerifier.go.clear()
+    SlowVerifier.there = SlowVerifier.most = 0
+    client = http("x", server=guarded_server)
     talks = [called(client, "hello", id=n) for n in range(20)]
     client.until(lambda: sum(talk.over for talk in talks) >= 12)
-    Slow.go.set()
+    SlowVerifier.go.set()
     statuses = sorted(talk.wait().status for talk in talks)
-    assert Slow.most <= 3 and statuses == [401] * 8 + [503] * 12
+    assert SlowVerifier.most <= 3 and statuses == [401] * 8 + [503] * 12
 
 
-# Tokens of one application, with different scopes: a session is theirs all, a call is not.
+# Tokens of one application with different scopes share a session, but not a call.
 
 
 @pytest.fixture
-def scoped(server, changed, alice):
-    """Tools for a scope; what they did is in ``server._done``."""
-    verifiers(changed, Scoped)
-    changed(SCOPES={"write": mcp.Scope("Write", covers=["*"])})
+def server_with_scope(server, set_options, alice):
+    """Tools that need a scope. ``server._done`` records what they did."""
+    verifiers(set_options, ScopedVerifier)
+    set_options(SCOPES={"write": mcp.Scope("Write", covers=["*"])})
     server._done = []
 
     def may_write(request):
@@ -486,69 +503,69 @@ def scoped(server, changed, alice):
 
 
 @pytest.fixture(params=["", "read"])
-def narrow(request):
+def narrow_scopes(request):
     """The scopes of a token that may not write."""
     return request.param
 
 
-def narrower(http, client, scopes):
-    """The same session, with a token that allows less."""
+def client_with_narrow_token(http, client, scopes):
+    """Return a client of the same session, with a token that allows less."""
     other = http(f"alice+{scopes}", server=client.server, revision=NEWEST_SESSION, initialize=False)
     other.session = client.session
     return other
 
 
-def test_a_narrower_token_answers_no_question(http, scoped, narrow):
-    """Attack: steal the token that may do nothing, and say yes where the other one asks."""
-    client = http("alice+write", server=scoped, revision=NEWEST_SESSION)
-    talk, asked = parked(client, "erase")
-    other = narrower(http, client, narrow)
+def test_token_with_fewer_scopes_cannot_answer_a_question(http, server_with_scope, narrow_scopes):
+    """Attack: steal the weaker token, and answer a question of the stronger one."""
+    client = http("alice+write", server=server_with_scope, revision=NEWEST_SESSION)
+    talk, asked = start_and_wait_for_question(client, "erase")
+    other = client_with_narrow_token(http, client, narrow_scopes)
     answer(other, asked)
     other.sleep(0.05)
-    assert scoped._done == [] and rows(Ask).get().open
+    assert server_with_scope._done == [] and rows(Ask).get().open
     answer(client, asked)
-    assert WORD in str(talk.wait().messages[-1]) and scoped._done == [True]
+    assert WORD in str(talk.wait().messages[-1]) and server_with_scope._done == [True]
 
 
-def test_a_narrower_token_cancels_nothing(http, scoped, narrow):
-    client = http("alice+write", server=scoped, revision=NEWEST_SESSION)
-    talk, asked = parked(client, "erase", id="mine")
-    cancel(narrower(http, client, narrow), "mine")
+def test_token_with_fewer_scopes_cannot_cancel(http, server_with_scope, narrow_scopes):
+    client = http("alice+write", server=server_with_scope, revision=NEWEST_SESSION)
+    talk, asked = start_and_wait_for_question(client, "erase", id="mine")
+    cancel(client_with_narrow_token(http, client, narrow_scopes), "mine")
     client.sleep(0.05)
     assert not talk.over and rows(Ask).get().open
     answer(client, asked)
     assert WORD in str(talk.wait().messages[-1])
 
 
-def test_a_narrower_token_reads_no_stream(http, scoped, narrow):
-    """Attack: the answer that was kept for the other one."""
-    client = http("alice+write", server=scoped, revision=NEWEST_SESSION)
+def test_token_with_fewer_scopes_cannot_replay_a_stream(http, server_with_scope, narrow_scopes):
+    """Attack: read the stored response of the stronger token."""
+    client = http("alice+write", server=server_with_scope, revision=NEWEST_SESSION)
     talk = called(client, "read_all").wait()
     first = talk.sse.found[0].id
-    other = narrower(http, client, narrow).listen(first).wait()
+    other = client_with_narrow_token(http, client, narrow_scopes).listen(first).wait()
     assert other.status == 400 and WORD not in other.body.decode()
     assert WORD in client.listen(first).wait().body.decode()
 
 
-def test_news_are_for_who_may_read_by_their_token(http, scoped):
-    """What a session subscribes to is looked at with its token, and not without one."""
-    client = http("alice+write", server=scoped, revision=NEWEST_SESSION)
+def test_updates_are_sent_with_the_scopes_of_the_subscribing_token(http, server_with_scope):
+    """A subscription of a session is checked with its token, and not without one."""
+    client = http("alice+write", server=server_with_scope, revision=NEWEST_SESSION)
     assert client.request("resources/subscribe", uri="ledger://1") == {}
     stream = client.listen()
     client.until(lambda: stream.status)
-    change(client, "ledger://1")
-    client.until(lambda: len(told(stream)) == 1)
-    change(client, "ledger://1")
-    client.until(lambda: len(told(stream)) == 2)
+    announce_change(client, "ledger://1")
+    client.until(lambda: len(received_updates(stream)) == 1)
+    announce_change(client, "ledger://1")
+    client.until(lambda: len(received_updates(stream)) == 2)
     stream.leave()
 
 
-# Listening without measure.
+# Many subscriptions.
 
 
 @pytest.fixture
-def talkative(server):
-    """Something to listen to for everybody."""
+def public_server(server):
+    """Resources to subscribe to, one of them public."""
 
     @server.resource("open://{name}", permission=mcp.PUBLIC)
     def opened(request, name: str) -> str:
@@ -561,23 +578,23 @@ def talkative(server):
     return server
 
 
-def test_one_who_listens_a_lot_leaves_room_for_others(http, talkative, alice, bob, monkeypatch):
+def test_subscriptions_per_principal_are_limited(http, public_server, alice, bob, monkeypatch):
     monkeypatch.setattr("django_mcp.transports.http.stateless.MAX_LISTENS_PER_PRINCIPAL", 3)
-    greedy, nobody, other = (http(token, server=talkative) for token in (
+    greedy, nobody, other = (http(token, server=public_server) for token in (
         token_of(alice), None, token_of(bob),
     ))  # fmt: skip
     for client in (greedy, nobody):
-        talks = [listening(client, "open://x") for _ in range(3)]
+        talks = [subscribe(client, "open://x") for _ in range(3)]
         assert client.start("subscriptions/listen", notifications={}).wait().status == 503
-        assert listening(other, "open://x").status == 200
+        assert subscribe(other, "open://x").status == 200
         talks[0].leave()
         talks[0].wait()
-        assert listening(client, "open://x").status == 200
+        assert subscribe(client, "open://x").status == 200
 
 
 @pytest.fixture
 def from_network(monkeypatch):
-    """Sets the address of the next requests."""
+    """Return a function that sets the address of the next requests."""
 
     def set(address):
         monkeypatch.setattr(Exchange, "remote", address)
@@ -585,34 +602,34 @@ def from_network(monkeypatch):
     return set
 
 
-def test_anonymous_network_that_listens_a_lot_leaves_listens_for_other_networks(
-    http, talkative, monkeypatch, from_network
+def test_anonymous_subscriptions_per_network_are_limited(
+    http, public_server, monkeypatch, from_network
 ):
     monkeypatch.setattr("django_mcp.transports.http.stateless.MAX_LISTENS_PER_PRINCIPAL", 2)
-    client = http(server=talkative)
+    client = http(server=public_server)
     for last in (1, 2, 3):
         from_network(f"2001:db8:1:{last}::5")
         talk = client.start("subscriptions/listen", notifications={})
-        assert (talk.wait().status == 503) if last == 3 else listening(client, "open://x")
+        assert (talk.wait().status == 503) if last == 3 else subscribe(client, "open://x")
     from_network("198.51.100.1")
-    assert listening(client, "open://x").status == 200
+    assert subscribe(client, "open://x").status == 200
 
 
-def test_all_anonymous_clients_leave_listens_for_users(
-    http, talkative, alice, monkeypatch, from_network
+def test_all_anonymous_subscriptions_are_limited(
+    http, public_server, alice, monkeypatch, from_network
 ):
     monkeypatch.setattr("django_mcp.transports.http.stateless.MAX_ANONYMOUS_LISTENS", 2)
-    client = http(server=talkative)
+    client = http(server=public_server)
     for last in (1, 2):
         from_network(f"198.51.100.{last}")
-        assert listening(client, "open://x").status == 200
+        assert subscribe(client, "open://x").status == 200
     from_network("198.51.100.3")
     assert client.start("subscriptions/listen", notifications={}).wait().status == 503
-    assert listening(http(token_of(alice), server=talkative), "open://x").status == 200
+    assert subscribe(http(token_of(alice), server=public_server), "open://x").status == 200
 
 
 @pytest.mark.parametrize("in_session", [False, True])
-def test_anonymous_network_that_uses_up_its_rate_leaves_calls_for_other_networks(
+def test_anonymous_calls_are_rate_limited_per_network(
     http, server, settings, from_network, in_session
 ):
     @server.tool(permission=mcp.PUBLIC)
@@ -627,11 +644,11 @@ def test_anonymous_network_that_uses_up_its_rate_leaves_calls_for_other_networks
             assert "Too many calls" in client.failure("ping")
 
 
-def test_who_is_gone_is_not_counted_for_ever(http, talkative, alice):
+def test_closed_subscriptions_are_not_counted(http, public_server, alice):
     before = dict(ListenResponse.open)
     for number in range(3):
-        client = http(Token.make(alice, str(number))[1], server=talkative)
-        talk = listening(client, "open://x")
+        client = http(Token.make(alice, str(number))[1], server=public_server)
+        talk = subscribe(client, "open://x")
         talk.leave()
         talk.wait()
     assert dict(ListenResponse.open) == before
@@ -640,57 +657,64 @@ def test_who_is_gone_is_not_counted_for_ever(http, talkative, alice):
 @pytest.mark.parametrize("uris", [
     ["open://" + "x" * 8_000] * 40, [""] * 200_000, ["open://x", "y" * 400_000],
 ])  # fmt: skip
-def test_a_listen_is_not_large(http, talkative, uris, monkeypatch):
-    """Attack: lists that take long to look through, and are kept as long as a connection."""
+def test_large_subscription_request_is_rejected(http, public_server, uris, monkeypatch):
+    """Attack: long lists, which are slow to process and stored as long as the connection."""
     looked = []
     monkeypatch.setattr(
         "django_mcp.declarations.catalog.Catalog.at", lambda *args: looked.append(args) or iter(())
     )
-    client = http(server=talkative)
+    client = http(server=public_server)
     filter = {"resourceSubscriptions": uris}
     assert client.start("subscriptions/listen", notifications=filter).wait().status == 413
     assert looked == []
 
 
-# A neighbour: another session, of another user or of nobody in particular.
+# Other sessions and other users.
 
 
-def test_nothing_of_a_session_is_another_ones(http, asking, alice, bob):
-    """Attack: all that has an id, from a session of one's own."""
-    mine = http(token_of(alice), server=asking, revision=NEWEST_SESSION)
-    talk, asked = parked(mine, "pay", id="same", secret=WORD)
+def test_ids_of_another_session_are_not_accepted(http, server_with_questions, alice, bob):
+    """Attack: use everything that has an id from another session."""
+    mine = http(token_of(alice), server=server_with_questions, revision=NEWEST_SESSION)
+    talk, asked = start_and_wait_for_question(mine, "pay", id="same", secret=WORD)
     event = talk.sse.found[0].id
     stream = event.partition("-")[0]
-    for theirs in (http(token_of(bob), server=asking, revision=NEWEST_SESSION),
-                   http(server=asking, revision=NEWEST_SESSION)):  # fmt: skip
+    for theirs in (http(token_of(bob), server=server_with_questions, revision=NEWEST_SESSION),
+                   http(server=server_with_questions, revision=NEWEST_SESSION)):  # fmt: skip
         for last in (event, f"{stream}-1", f"{stream}-99", "99999-0", "99999-1", "0-0"):
             refused = theirs.listen(last).wait()
-            assert shown(refused) == shown(theirs.listen("123456-0"))
+            assert distinguishable_parts(refused) == distinguishable_parts(
+                theirs.listen("123456-0")
+            )
             assert refused.status == 400
         assert answer(theirs, asked).status == 202
         cancel(theirs, "same")
         cancel(theirs, "1")
         assert theirs.send("DELETE", theirs.path, headers=theirs.headers()).status == 204
     mine.sleep(0.05)
-    assert asking._done == [] and not talk.over and rows(Ask).get().open
+    assert server_with_questions._done == [] and not talk.over and rows(Ask).get().open
     answer(mine, asked)
     assert "paid" in str(talk.wait().messages[-1])
 
 
-def test_the_ids_of_questions_cannot_be_guessed(http, asking, alice):
-    client = http(token_of(alice), server=asking, revision=NEWEST_SESSION)
-    asked = {parked(client, "pay", id=n)[1]["id"] for n in range(5)}
+def test_ids_of_questions_are_random(http, server_with_questions, alice):
+    client = http(token_of(alice), server=server_with_questions, revision=NEWEST_SESSION)
+    asked = {start_and_wait_for_question(client, "pay", id=n)[1]["id"] for n in range(5)}
     client.until(lambda: len({one["id"] for one in client.asked}) == 5)
     ids = {one["id"] for one in client.asked}
     assert len(ids) == 5 and all(uuid.UUID(id).version == 4 for id in ids) and asked <= ids
 
 
 @pytest.mark.parametrize("kind", ["another user", "nobody", "another tool", "other arguments"])
-def test_a_state_is_of_one_caller_and_one_call(http, asking, alice, bob, kind):
-    """Attack: go on with what somebody else was asked."""
+def test_request_state_of_another_caller_or_call_is_rejected(
+    http, server_with_questions, alice, bob, kind
+):
+    """Attack: continue with the state of somebody else's call."""
     bob.user_permissions.set(alice.user_permissions.all())
-    mine = http(token_of(alice), server=asking)
-    theirs = {"another user": http(token_of(bob), server=asking), "nobody": http(server=asking)}
+    mine = http(token_of(alice), server=server_with_questions)
+    theirs = {
+        "another user": http(token_of(bob), server=server_with_questions),
+        "nobody": http(server=server_with_questions),
+    }
     tool = "knock" if kind in ("nobody", "another tool") else "pay"
     state = mine.request("tools/call", name="pay" if kind == "another tool" else tool, arguments={})
     arguments = {"secret": "x"} if kind == "other arguments" else {}
@@ -699,35 +723,41 @@ def test_a_state_is_of_one_caller_and_one_call(http, asking, alice, bob, kind):
         inputResponses={"who": {"action": "accept", "content": {"answer": "x"}}},
     ).wait()  # fmt: skip
     assert talk.error["code"] == -32602 and "requestState" in talk.error["message"]
-    assert asking._done == []
+    assert server_with_questions._done == []
 
 
-def test_a_state_is_of_one_server(http, asking, alice):
+def test_request_state_of_another_server_is_rejected(http, server_with_questions, alice):
     other = mcp.Server("another", path="another")
     try:
-        other.tool(permission="shop.change_invoice")(asking._catalog.tools["pay"]._implementation)
+        other.tool(permission="shop.change_invoice")(
+            server_with_questions._catalog.tools["pay"]._implementation
+        )
         token = token_of(alice)
-        asked = http(token, server=asking).request("tools/call", name="pay", arguments={})
+        asked = http(token, server=server_with_questions).request(
+            "tools/call", name="pay", arguments={}
+        )
         client = http(token, server=other)
         talk = client.start(
             "tools/call", name="pay", arguments={}, requestState=asked["requestState"],
             inputResponses={key: {"action": "accept", "content": {"answer": True}}
                             for key in asked["inputRequests"]},
         ).wait()  # fmt: skip
-        assert talk.error["code"] == -32602 and asking._done == []
+        assert talk.error["code"] == -32602 and server_with_questions._done == []
     finally:
         declared._servers.pop("another", None)
 
 
-# What is kept, and what is said of it.
+# Logs and streams.
 
 
 @BOTH
-def test_logs_hold_no_secret_and_no_line_of_a_clients(http, asking, alice, revision, caplog):
-    """Attack: by what one sends, write in the log; by the log, learn what others sent."""
+def test_logs_contain_no_secrets_and_no_forged_lines(
+    http, server_with_questions, alice, revision, caplog
+):
+    """Attack: write into the log by one's input, or read other clients' secrets in it."""
     caplog.set_level(logging.DEBUG)
     token = token_of(alice)
-    client = http(token, server=asking, revision=revision)
+    client = http(token, server=server_with_questions, revision=revision)
     line = f"x\nERROR all is well {WORD}"
     called(client, "pay", secret=WORD).until(lambda: client.asked or client.talks[-1].over)
     called(client, line, id=2).wait()
@@ -748,8 +778,8 @@ def test_logs_hold_no_secret_and_no_line_of_a_clients(http, asking, alice, revis
 
 
 @BOTH
-def test_what_is_said_breaks_out_of_no_event(http, server, revision):
-    """Attack: lines in what a tool passes on, to be read as events of their own."""
+def test_line_breaks_do_not_break_out_of_sse_events(http, server, revision):
+    """Attack: lines in a tool's output that would be parsed as other events."""
     bad = "x\n\nid: 1-1\ndata: {}\n\nevent: y\r\rdata: z\u2028\u0085\0"
 
     @server.tool(permission=mcp.PUBLIC)

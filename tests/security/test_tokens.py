@@ -1,4 +1,4 @@
-"""Attacks on access tokens over HTTP, each in a revision with sessions and in the one without."""
+"""Attacks on personal access tokens over HTTP, with and without sessions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def revision(request):
 
 @pytest.fixture
 def shop(db):
-    """A server with a tool for everybody, and one for users that tells who is calling."""
+    """A server with a public tool and one that returns who is calling."""
     made = mcp.Server("tokens", path="mcp/tokens")
 
     @made.tool(permission=mcp.PUBLIC, read_only=True)
@@ -38,14 +38,16 @@ def shop(db):
 
     @made.tool(permission=mcp.AUTHENTICATED, read_only=True)
     def me(request) -> str:
-        return f"{request.user.username} {sorted(request.auth.scopes)} {vars_of(request)}"
+        return (
+            f"{request.user.username} {sorted(request.auth.scopes)} {visible_attributes(request)}"
+        )
 
     yield made
     declared._servers.pop("tokens", None)
 
 
-def vars_of(request) -> str:
-    """Whatever a tool can find in what it is given."""
+def visible_attributes(request) -> str:
+    """Return everything that a tool can find in its request."""
     meta = {str(key): str(value) for key, value in request.http.META.items()}
     return f"{request.auth!r} {request.principal!r} {request.principal.key} {meta}"
 
@@ -64,24 +66,24 @@ def client(shop, revision):
 
 
 def status(one, tool="me", **changed):
-    """The status of a call, all else being as it was."""
+    """Return the response to a call, with some headers changed."""
     return one.post(one.message("tools/call", {"name": tool, "arguments": {}}), **changed).wait()
 
 
-def test_a_token_lets_in_its_user(client, alice):
+def test_token_authenticates_its_user(client, alice):
     _, secret = Token.make(alice, "x", scopes=["tool:me"])
     assert client(secret).text("me").startswith("alice ['tool:me']")
 
 
-def test_a_tool_does_not_get_the_token(client, alice):
-    """What a tool could pass on, or a model read."""
+def test_tool_does_not_get_the_token(client, alice):
+    """A tool could pass it on, or a model could read it."""
     token, secret = Token.make(alice, "x")
     told = client(secret).text("me")
     assert secret[4:] not in told and token.digest not in told
 
 
 @pytest.mark.parametrize("tool", ["hello", "me"])
-def test_who_shows_none_is_nobody(client, tool):
+def test_request_without_a_token_is_anonymous(client, tool):
     one = client()
     assert status(one, tool).status == (200 if tool == "hello" else 401)
 
@@ -91,14 +93,14 @@ def test_who_shows_none_is_nobody(client, tool):
     "Bearer \xe9", "bearer null", f"Bearer {ELSEWHERE} {ELSEWHERE}",
 ])  # fmt: skip
 @pytest.mark.parametrize("tool", ["hello", "me"])
-def test_a_token_that_is_none_is_refused_even_where_everybody_may_come(client, tool, header):
+def test_invalid_token_is_rejected_even_by_public_tools(client, tool, header):
     talk = status(client(), tool, authorization=header)
     assert talk.status == 401 and 'error="invalid_token"' in talk.headers["www-authenticate"]
     assert ELSEWHERE not in talk.body.decode() + str(talk.headers)
 
 
-def test_a_token_anywhere_else_is_not_looked_at(client, alice):
-    """Addresses, forms and cookies end up in logs, or are sent by who means nothing by it."""
+def test_token_outside_the_header_is_ignored(client, alice):
+    """URLs, forms and cookies end up in logs, or are sent without intent."""
     _, secret = Token.make(alice, "x")
     one = client()
     for where in (
@@ -115,7 +117,7 @@ def test_a_token_anywhere_else_is_not_looked_at(client, alice):
     assert one.post(message | {"access_token": secret}).wait().status in (400, 401)
 
 
-def test_a_token_revoked_while_in_use(client, alice):
+def test_token_is_rejected_after_revocation(client, alice):
     _, secret = Token.make(alice, "x")
     one = client(secret)
     assert status(one).status == 200
@@ -123,7 +125,7 @@ def test_a_token_revoked_while_in_use(client, alice):
     assert status(one).status == 401 and status(one, "hello").status == 401
 
 
-def test_a_token_that_expires_while_in_use(client, alice):
+def test_token_is_rejected_after_expiry(client, alice):
     _, secret = Token.make(alice, "x", expires=timezone.now() + timedelta(minutes=5))
     one = client(secret)
     assert status(one).status == 200
@@ -131,7 +133,7 @@ def test_a_token_that_expires_while_in_use(client, alice):
     assert status(one).status == 401
 
 
-def test_a_user_deactivated_while_in_use(client, alice):
+def test_token_of_a_deactivated_user_is_rejected(client, alice):
     _, secret = Token.make(alice, "x")
     one = client(secret)
     assert status(one).status == 200
@@ -139,13 +141,13 @@ def test_a_user_deactivated_while_in_use(client, alice):
     assert status(one).status == 401
 
 
-def test_a_token_of_another_server(client, alice):
+def test_token_of_another_server_is_rejected(client, alice):
     _, secret = Token.make(alice, "x", server="default")
     assert status(client(), authorization=f"Bearer {secret}").status == 401
 
 
-def test_two_tokens_are_none(client, alice, bob):
-    """Which of two counts is nothing to guess: proxies and servers do not agree on it."""
+def test_request_with_two_tokens_is_rejected(client, alice, bob):
+    """Proxies and servers disagree which of two headers counts."""
     secrets = [Token.make(user, "x")[1] for user in (alice, bob)]
     one = client()
     message = one.message("tools/call", {"name": "me", "arguments": {}})
@@ -155,7 +157,7 @@ def test_two_tokens_are_none(client, alice, bob):
     assert one.send("POST", one.path, body, headers).status in (400, 401)
 
 
-def test_nothing_of_it_is_said_or_kept(client, alice, caplog):
+def test_token_is_neither_logged_nor_stored_nor_repeated(client, alice, caplog):
     caplog.set_level(logging.DEBUG)
     token, secret = Token.make(alice, "x")
     one = client(secret)
@@ -171,40 +173,40 @@ def test_nothing_of_it_is_said_or_kept(client, alice, caplog):
 # Sessions.
 
 
-def session_of(one, shop, secret):
-    """Whoever has the id of another's session, and a token of their own."""
+def with_session_of(one, shop, secret):
+    """Return a client with the session id of another and its own token."""
     thief = HttpClient(secret, server=shop, revision="2025-11-25", initialize=False)
     thief.session = one.session
     return thief
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25"], indirect=True)
-def test_a_session_is_of_one_user_with_one_token(client, shop, alice, bob):
+def test_session_of_another_user_or_token_is_not_found(client, shop, alice, bob):
     _, secret = Token.make(alice, "x")
     one = client(secret)
     for stolen in (Token.make(bob, "x")[1], Token.make(alice, "another")[1]):
-        with session_of(one, shop, stolen) as thief:
+        with with_session_of(one, shop, stolen) as thief:
             assert status(thief).status == 404 and status(thief, "hello").status == 404
             assert thief.send("DELETE", thief.path, headers=thief.headers()).status == 404
-    with session_of(one, shop, None) as thief:
+    with with_session_of(one, shop, None) as thief:
         assert status(thief, "hello").status == 401
     assert rows(Session).get().owner == f"{alice.pk}::token-{Token.objects.earliest('pk').pk}"
     assert status(one).status == 200
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25"], indirect=True)
-def test_a_session_of_nobody_is_not_taken_along(client, shop, alice):
-    """Whoever began as nobody does not become somebody: the id was anybody's."""
+def test_anonymous_session_cannot_be_used_with_a_token(client, shop, alice):
+    """The id of an anonymous session may be known to others."""
     one = client()
-    with session_of(one, shop, Token.make(alice, "x")[1]) as other:
+    with with_session_of(one, shop, Token.make(alice, "x")[1]) as other:
         assert status(other).status == 404
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25"], indirect=True)
-def test_ending_somebodys_tokens_leaves_their_session_to_nobody(client, shop, alice):
+def test_session_of_a_revoked_token_cannot_be_used_with_a_new_one(client, shop, alice):
     _, secret = Token.make(alice, "x")
     one = client(secret)
     revoke(Token.objects.all())
     fresh = Token.make(alice, "fresh")[1]
-    with session_of(one, shop, fresh) as other:
+    with with_session_of(one, shop, fresh) as other:
         assert status(other).status == 404

@@ -1,4 +1,4 @@
-"""Clients of the kit, over every way there is to a server."""
+"""Clients of the test kit, over each transport."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ def transport(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def anywhere(db: None, transport: str, revision: str) -> Iterator[Client]:
-    """Nobody, over each transport and in each revision, on the server of the shop."""
+def anonymous_client(db: None, transport: str, revision: str) -> Iterator[Client]:
+    """Yield an anonymous client of the shop's server, for each transport and revision."""
     with Client(transport=transport, revision=revision) as client:
         yield client
 
 
 @pytest.fixture
-def go() -> threading.Event:
-    """Set, it lets the tool ``hold`` go on."""
+def release() -> threading.Event:
+    """When it is set, the tool ``hold`` continues."""
     return threading.Event()
 
 
 @pytest.fixture
-def holding(server: Server, go: threading.Event) -> Server:
-    """A server whose tool says five things, waits, and says five more."""
+def holding_server(server: Server, release: threading.Event) -> Server:
+    """Return a server with a tool that sends five progress messages, waits, and sends five more."""
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     async def hold(request: mcp.Request) -> str:
         for step in range(1, 11):
             await request.aprogress(step)
-            while step == 5 and not go.is_set():  # noqa: ASYNC110 - the test sets it in no loop
+            while step == 5 and not release.is_set():  # noqa: ASYNC110 - the test sets it outside of the loop
                 await asyncio.sleep(0.001)
         return "held"
 

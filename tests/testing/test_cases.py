@@ -1,4 +1,4 @@
-"""The kit's test cases, run as a project's tests are: by unittest, in the test's transaction."""
+"""The test cases of the kit, run by unittest as in a project, inside the test's transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from django_mcp.testing import MCPTestCase, MCPTestMixin, MCPTransactionTestCase
 from tests.shop.models import Company, Customer, Invoice
 
 
-def an_invoice(number: str, company: Company) -> Invoice:
+def make_invoice(number: str, company: Company) -> Invoice:
     customer = Customer.objects.create(company=company, name=f"Customer of {number}")
     return Invoice.objects.create(
         company=company, customer=customer, number=number, total=Decimal("12.50"),
@@ -36,8 +36,8 @@ class Refunds(MCPTestCase):
         cls.alice.user_permissions.add(Permission.objects.get(codename="change_invoice"))
         company = Company.objects.create(name="Acme")
         company.members.add(cls.alice)
-        cls.invoice = an_invoice("2026-7", company)
-        cls.other = an_invoice("2026-8", Company.objects.create(name="Bolts"))
+        cls.invoice = make_invoice("2026-7", company)
+        cls.other = make_invoice("2026-8", Company.objects.create(name="Bolts"))
 
     def test_refund(self):
         alice = self.mcp.acting_as(self.alice, revision="2025-11-25", transport="http")
@@ -52,7 +52,7 @@ class Refunds(MCPTestCase):
     def test_queries(self):
         alice = self.mcp.acting_as(self.alice).answers(elicit=True)
         arguments = {"invoice": self.invoice, "reason": "broken", "amount": 1}
-        with self.assertNumQueries(4 + 2):  # with the savepoint of the tool, and its end
+        with self.assertNumQueries(4 + 2):  # the tool's savepoint adds two queries
             alice.call("refund", **arguments).assert_num_queries(4)
 
     def test_rows_are_rolled_back(self):
@@ -61,18 +61,18 @@ class Refunds(MCPTestCase):
         alice.call("refund", invoice=self.invoice, reason="broken", amount=1).assert_ok()
         self.assertEqual(Invoice.objects.get(number="2026-7").status, "draft")
 
-    test_and_again = test_rows_are_rolled_back
+    test_rows_are_rolled_back_again = test_rows_are_rolled_back
 
     async def test_async(self):
         alice = self.async_mcp.acting_as(self.alice, transport="http")
-        told = await alice.call("refund", invoice=self.invoice, reason="broken", amount=1)
-        told.assert_ok().assert_num_queries(4)
+        result = await alice.call("refund", invoice=self.invoice, reason="broken", amount=1)
+        result.assert_ok().assert_num_queries(4)
         invoice = await Invoice.objects.aget(number="2026-7")
         self.assertEqual(invoice.status, "draft")
         self.assertEqual((await HttpClient().get("/nowhere")).status_code, 404)
 
 
-class Spoken(MCPTestCase):
+class OlderRevision(MCPTestCase):
     mcp_options = {"revision": "2025-06-18", "transport": "http"}
 
     def test_options(self):
@@ -82,31 +82,31 @@ class Spoken(MCPTestCase):
 
 
 class Committed(MCPTransactionTestCase):
-    def test_what_commits_commits(self):
+    def test_rows_are_committed(self):
         user = User.objects.create_user("carol")
         self.mcp.acting_as(user).call("count_invoices").assert_data(count=0)
 
-    def test_over_a_pipe(self):
+    def test_stdio(self):
         self.mcp.acting_as(None, transport="stdio").call("add", a=1).assert_data(2)
 
 
 class Mixed(MCPTestMixin, TransactionTestCase):
     databases = {"default"}
 
-    def test_a_mixin_does_too(self):
+    def test_mixin_provides_a_client(self):
         self.mcp.call("add", a=1).assert_data(2)
         self.assertEqual(self.databases, {"default"})
 
 
 class Snapshot(MCPTestCase):
-    __test__ = False  # it is made and run below
+    __test__ = False  # the tests below create and run it
     folder = ""
 
     def runTest(self):
         self.assertCatalogMatches(Path(self.folder) / "catalog.json")
 
 
-def test_a_catalog_is_written_once_and_then_compared(tmp_path, monkeypatch, db):
+def test_catalog_is_written_once_and_then_compared(tmp_path, monkeypatch, db):
     monkeypatch.setattr(Snapshot, "folder", str(tmp_path))
     monkeypatch.delenv("CI", raising=False)
     case = Snapshot("runTest")
@@ -120,14 +120,14 @@ def test_a_catalog_is_written_once_and_then_compared(tmp_path, monkeypatch, db):
     case.doCleanups()
 
 
-def test_a_path_is_relative_to_the_file_of_the_test(monkeypatch, db):
-    asked = []
+def test_snapshot_path_is_relative_to_the_test_file(monkeypatch, db):
+    calls = []
     case = Snapshot("runTest")
-    monkeypatch.setattr(case.mcp, "assert_catalog", asked.append)
+    monkeypatch.setattr(case.mcp, "assert_catalog", calls.append)
     case.assertCatalogMatches("snapshots/catalog.json")
-    assert asked == [Path(__file__).parent / "snapshots/catalog.json"]
+    assert calls == [Path(__file__).parent / "snapshots/catalog.json"]
     case.doCleanups()
 
 
-def test_nothing_is_left_of_a_case():
+def test_cases_leave_no_verifier_and_environment():
     assert verifiers_of_tests == [] and type(environment()) is Environment

@@ -1,4 +1,4 @@
-"""The client of the kit, driven over each transport and in each revision."""
+"""``Client``, over each transport and in each revision."""
 
 from __future__ import annotations
 
@@ -21,118 +21,127 @@ from django_mcp.testing.environment import are_connections_free
 from tests.shop.models import Invoice
 
 
-def test_a_tool_is_called(anywhere):
-    anywhere.call("add", a=1, b=2).assert_ok().assert_data(3).assert_sees("3")
+def test_call_returns_data_and_text(anonymous_client):
+    anonymous_client.call("add", a=1, b=2).assert_ok().assert_data(3).assert_sees("3")
 
 
-def test_a_tool_with_an_object_for_its_key(anywhere, alice, invoice):
-    told = anywhere.acting_as(alice).call("refund", invoice=invoice, reason="broken", amount="2.5")
-    told.assert_ok().assert_data(number="A-1", amount="2.5").assert_data(
+def test_model_instance_can_be_an_argument(anonymous_client, alice, invoice):
+    result = anonymous_client.acting_as(alice).call(
+        "refund", invoice=invoice, reason="broken", amount="2.5"
+    )
+    result.assert_ok().assert_data(number="A-1", amount="2.5").assert_data(
         {"number": "A-1", "amount": "2.5", "reason": "broken"}
     )
     invoice.refresh_from_db()
     assert invoice.status == Invoice.Status.DRAFT
 
 
-def test_what_may_not_be_used_is_unknown(anywhere, alice, bob, invoice):
-    first, second = anywhere.acting_as(alice), anywhere.acting_as(bob)
+def test_forbidden_tools_resources_and_prompts_are_unknown(anonymous_client, alice, bob, invoice):
+    first, second = anonymous_client.acting_as(alice), anonymous_client.acting_as(bob)
     assert "refund" in first.tools()
     assert "refund" not in second.tools()
     assert first.tools().named("refund")["inputSchema"]["required"] == ["invoice", "reason"]
     second.call("refund", invoice=invoice, reason="x").assert_unknown()
     second.read(invoice).assert_unknown()
     first.read(invoice).assert_ok().assert_sees("A-1", "Carla")
-    anywhere.call("refund", invoice=invoice, reason="x").assert_unknown()
-    anywhere.prompt("reminder", customer=invoice.customer).assert_unknown()
+    anonymous_client.call("refund", invoice=invoice, reason="x").assert_unknown()
+    anonymous_client.prompt("reminder", customer=invoice.customer).assert_unknown()
 
 
-def test_a_tool_that_fails(anywhere, alice, invoice, bob):
-    anywhere.call("fail", how="tool").assert_error("Sunday")
-    failed = anywhere.acting_as(alice).call("refund", invoice="A-2", reason="x")
+def test_tool_error_is_a_failed_result(anonymous_client, alice, invoice, bob):
+    anonymous_client.call("fail", how="tool").assert_error("Sunday")
+    failed = anonymous_client.acting_as(alice).call("refund", invoice="A-2", reason="x")
     failed.assert_error("There is no invoice 'A-2'")
     assert failed.is_error and failed.code is None
 
 
-def test_a_bug_is_raised_as_itself(anywhere):
+def test_exception_of_a_tool_is_raised_in_the_test(anonymous_client):
     with pytest.raises(RuntimeError, match="hunter2") as raised:
-        anywhere.call("fail", how="bug")
+        anonymous_client.call("fail", how="bug")
     assert raised.traceback[-1].path.name == "mcp.py"
-    anywhere.call("add", a=1).assert_ok()  # it is of no other call
+    anonymous_client.call("add", a=1).assert_ok()  # the exception belongs to the earlier call only
 
 
-def test_or_kept_beside_what_the_client_is_told(anywhere):
-    told = anywhere.acting_as(None, raise_exceptions=False).call("fail", how="bug")
-    told.assert_error("Something went wrong")
-    assert [str(bug) for bug in told.bugs] == ["the password is hunter2"]
+def test_exception_is_recorded_if_raise_exceptions_is_off(anonymous_client):
+    result = anonymous_client.acting_as(None, raise_exceptions=False).call("fail", how="bug")
+    result.assert_error("Something went wrong")
+    assert [str(bug) for bug in result.bugs] == ["the password is hunter2"]
     with pytest.raises(AssertionError, match=r"(?s)Something went wrong.*hunter2"):
-        told.assert_ok()
+        result.assert_ok()
 
 
-def test_a_prompt(anywhere, alice, invoice):
-    told = anywhere.acting_as(alice).prompt("reminder", customer=invoice.customer, tone="firm")
-    told.assert_ok().assert_sees("firm", "Carla")
-    assert [one["role"] for one in told.messages] == ["user"]
-    anywhere.prompt("visit", country="fr", city="Paris").assert_sees("Paris", "When?")
+def test_prompt_returns_messages(anonymous_client, alice, invoice):
+    result = anonymous_client.acting_as(alice).prompt(
+        "reminder", customer=invoice.customer, tone="firm"
+    )
+    result.assert_ok().assert_sees("firm", "Carla")
+    assert [one["role"] for one in result.messages] == ["user"]
+    anonymous_client.prompt("visit", country="fr", city="Paris").assert_sees("Paris", "When?")
 
 
-def test_a_resource(anywhere):
-    assert anywhere.read("shop://opening-hours").data == {"monday": "9-17"}
-    assert anywhere.read("policy://returns").text == "# returns"
-    anywhere.read("policy://nothing").assert_error("no such policy")
-    anywhere.read("nothing://here").assert_unknown()
+def test_read_returns_data_and_text(anonymous_client):
+    assert anonymous_client.read("shop://opening-hours").data == {"monday": "9-17"}
+    assert anonymous_client.read("policy://returns").text == "# returns"
+    anonymous_client.read("policy://nothing").assert_error("no such policy")
+    anonymous_client.read("nothing://here").assert_unknown()
 
 
-def test_completion(anywhere):
-    assert anywhere.complete("visit", "city", "P", country="fr") == ["Paris"]
-    assert anywhere.complete("policy://{name}", "name", "re") == ["returns"]
+def test_complete_returns_values(anonymous_client):
+    assert anonymous_client.complete("visit", "city", "P", country="fr") == ["Paris"]
+    assert anonymous_client.complete("policy://{name}", "name", "re") == ["returns"]
     with pytest.raises(RpcError):
-        anywhere.complete("nothing", "city")
+        anonymous_client.complete("nothing", "city")
 
 
-def test_lists_are_whole(anywhere, settings):
+def test_lists_contain_all_pages(anonymous_client, settings):
     settings.DJANGO_MCP = {**settings.DJANGO_MCP, "PAGE_SIZE": 2}
-    everything = [anywhere.tools(), anywhere.resources(), anywhere.templates(), anywhere.prompts()]
+    everything = [
+        anonymous_client.tools(),
+        anonymous_client.resources(),
+        anonymous_client.templates(),
+        anonymous_client.prompts(),
+    ]
     assert [len(one) for one in everything] == [8, 1, 1, 1]
-    assert "shop://opening-hours" in anywhere.resources()
-    assert "policy://{name}" in anywhere.templates()
+    assert "shop://opening-hours" in anonymous_client.resources()
+    assert "policy://{name}" in anonymous_client.templates()
 
 
-def test_the_server_introduces_itself(anywhere):
-    info = anywhere.info()
+def test_info_returns_instructions_and_capabilities(anonymous_client):
+    info = anonymous_client.info()
     assert info["instructions"] == "Ask for invoices." and "tools" in info["capabilities"]
 
 
-def test_progress_and_logs(anywhere):
-    assert anywhere.call("slow_add", a=1, b=1).data == 2
-    assert [tuple(one)[:2] for one in anywhere.progress] == [(1, 3), (2, 3), (3, 3)]
-    assert [(one.level, one.data, one.logger) for one in anywhere.logs] == [
+def test_progress_and_log_messages_are_recorded(anonymous_client):
+    assert anonymous_client.call("slow_add", a=1, b=1).data == 2
+    assert [tuple(one)[:2] for one in anonymous_client.progress] == [(1, 3), (2, 3), (3, 3)]
+    assert [(one.level, one.data, one.logger) for one in anonymous_client.logs] == [
         ("info", {"step": step}, "shop") for step in (1, 2, 3)
     ]
 
 
-def test_a_level_of_logs(anywhere):
-    client = anywhere.acting_as(None, log_level="error")
+def test_log_level_limits_log_messages(anonymous_client):
+    client = anonymous_client.acting_as(None, log_level="error")
     client.call("slow_add", a=1, b=1).assert_ok()
     assert not client.logs and len(client.progress) == 3
 
 
-def test_a_call_is_cancelled(anywhere):
-    call = anywhere.start("slow_add", a=1, b=1, steps=100_000)
-    anywhere.until(lambda: len(anywhere.progress) > 2)
+def test_call_can_be_cancelled(anonymous_client):
+    call = anonymous_client.start("slow_add", a=1, b=1, steps=100_000)
+    anonymous_client.until(lambda: len(anonymous_client.progress) > 2)
     assert not call.is_done
     call.cancel()
     assert call.is_done
     with pytest.raises(asyncio.CancelledError):
         call.result()
-    anywhere.call("add", a=1).assert_ok()
+    anonymous_client.call("add", a=1).assert_ok()
 
 
-def test_a_call_is_waited_for(anywhere):
-    call = anywhere.start("slow_add", a=1, b=1)
+def test_started_call_returns_its_result(anonymous_client):
+    call = anonymous_client.start("slow_add", a=1, b=1)
     assert call.result().data == 2
 
 
-def test_a_call_that_takes_too_long_is_cancelled(transport, revision, server, db):
+def test_call_that_times_out_is_cancelled(transport, revision, server, db):
     ended = threading.Event()
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -155,8 +164,8 @@ def test_a_call_that_takes_too_long_is_cancelled(transport, revision, server, db
 
 
 @pytest.fixture
-def asks(server):
-    """A server that asks."""
+def asking_server(server):
+    """Register tools that ask questions."""
 
     @server.tool(permission=mcp.PUBLIC)
     def confirm(request: mcp.Request) -> str:
@@ -174,76 +183,76 @@ def asks(server):
 
 
 @pytest.fixture
-def asking(anywhere, asks):
-    return anywhere.acting_as(None, server=asks)
+def asking_client(anonymous_client, asking_server):
+    return anonymous_client.acting_as(None, server=asking_server)
 
 
 @pytest.fixture(params=[one.name for one in REVISIONS.values() if "elicitation/create" in one.asks])
-def forms(request, db, transport, asks):
-    """A client of each revision that has forms."""
-    with Client(server=asks, transport=transport, revision=request.param) as client:
+def form_client(request, db, transport, asking_server):
+    """Yield a client for each revision that has forms."""
+    with Client(server=asking_server, transport=transport, revision=request.param) as client:
         yield client
 
 
-def test_a_question_is_answered_by_a_value(forms):
-    assert forms.answers(elicit=True).call("confirm").text == "True"
-    assert forms.answers(elicit={"answer": False}).call("confirm").text == "False"
-    assert [one["params"]["message"] for one in forms.asked] == ["Really?", "Really?"]
+def test_question_is_answered_with_a_value(form_client):
+    assert form_client.answers(elicit=True).call("confirm").text == "True"
+    assert form_client.answers(elicit={"answer": False}).call("confirm").text == "False"
+    assert [one["params"]["message"] for one in form_client.asked] == ["Really?", "Really?"]
 
 
-def test_or_by_a_function_which_may_use_the_database(forms, alice):
+def test_question_is_answered_by_a_function_that_uses_the_database(form_client, alice):
     def sure(message: str, schema: dict[str, Any]) -> bool:
         assert (message, list(schema["properties"])) == ("Really?", ["answer"])
         assert threading.current_thread() is threading.main_thread()
         return User.objects.count() == 1
 
-    assert forms.answers(elicit=sure).call("confirm").text == "True"
+    assert form_client.answers(elicit=sure).call("confirm").text == "True"
 
 
-def test_or_by_a_function_that_awaits(forms):
+def test_question_is_answered_by_an_async_function(form_client):
     async def sure(message: str, schema: dict[str, Any]) -> bool:
         await asyncio.sleep(0)
         return True
 
-    assert forms.answers(elicit=sure).call("confirm").text == "True"
+    assert form_client.answers(elicit=sure).call("confirm").text == "True"
 
 
 @pytest.mark.parametrize("how", [DECLINE, CANCEL])
-def test_a_user_may_decline(forms, how):
-    forms.answers(elicit=how).call("confirm").assert_error("declined")
+def test_question_can_be_declined_or_cancelled(form_client, how):
+    form_client.answers(elicit=how).call("confirm").assert_error("declined")
 
 
-def test_a_question_that_nobody_answers_fails_the_test(forms):
+def test_unanswered_question_raises(form_client):
     with pytest.raises(Unanswered, match=r"'Really\?'.*answers\(elicit=\.\.\.\)"):
-        forms.call("confirm")
-    assert forms.answers(elicit=True).call("confirm").text == "True"
+        form_client.call("confirm")
+    assert form_client.answers(elicit=True).call("confirm").text == "True"
 
 
-def test_what_an_answer_raises_is_raised(forms):
+def test_exception_of_an_answer_function_is_raised(form_client):
     def broken(message: str, schema: dict[str, Any]) -> bool:
         raise LookupError("no such thing")
 
     with pytest.raises(LookupError, match="no such thing"):
-        forms.answers(elicit=broken).call("confirm")
+        form_client.answers(elicit=broken).call("confirm")
 
 
-def test_sampling_and_roots(asking):
-    asking.answers(sample=lambda messages: f"hello {len(messages)}", roots=["file:///a"])
-    assert asking.call("greet").text == "hello 1"
-    assert asking.call("where").data == ["file:///a"]
+def test_sampling_and_roots_are_answered(asking_client):
+    asking_client.answers(sample=lambda messages: f"hello {len(messages)}", roots=["file:///a"])
+    assert asking_client.call("greet").text == "hello 1"
+    assert asking_client.call("where").data == ["file:///a"]
 
 
-def test_a_client_that_cannot_be_asked(asking):
-    client = asking.acting_as(None, capabilities={})
-    told = client.call("greet").assert_error()
-    assert "sampling" in f"{told.text} {told.error and told.error.data}"
+def test_client_without_capabilities_is_not_asked(asking_client):
+    client = asking_client.acting_as(None, capabilities={})
+    result = client.call("greet").assert_error()
+    assert "sampling" in f"{result.text} {result.error and result.error.data}"
 
 
 # The user.
 
 
-def test_a_user_is_seen_as_they_are_now(anywhere, alice, invoice):
-    client = anywhere.acting_as(alice)
+def test_permission_changes_of_the_user_apply_to_the_next_call(anonymous_client, alice, invoice):
+    client = anonymous_client.acting_as(alice)
     client.call("refund", invoice=invoice, reason="x", amount=1).assert_ok()
     alice.user_permissions.clear()
     client.call("refund", invoice=invoice, reason="x", amount=1).assert_unknown()
@@ -251,7 +260,7 @@ def test_a_user_is_seen_as_they_are_now(anywhere, alice, invoice):
     client.call("refund", invoice=invoice, reason="x", amount=1).assert_ok()
 
 
-def test_scopes(db, transport, revision, server):
+def test_scopes_of_the_client_are_in_the_request(db, transport, revision, server):
     @server.tool(scope="a")
     def scopes(request: mcp.Request) -> list[str]:
         return ["none"] if request.auth is None else sorted(request.auth.scopes)
@@ -263,23 +272,28 @@ def test_scopes(db, transport, revision, server):
         assert client.acting_as(user, scopes=[]).call("scopes").data == []
 
 
-# The database, and what is left alone.
+# The database and side effects.
 
 
-def test_queries_are_those_of_the_projects_code(anywhere, alice, invoice):
-    told = anywhere.acting_as(alice).call("refund", invoice=invoice, reason="x", amount=1)
-    told.assert_num_queries(4)  # two of permissions, one that binds, one that saves
+def test_assert_num_queries_counts_queries_of_the_projects_code(anonymous_client, alice, invoice):
+    result = anonymous_client.acting_as(alice).call("refund", invoice=invoice, reason="x", amount=1)
+    result.assert_num_queries(4)  # two for permissions, one to bind, one to save
     with pytest.raises(AssertionError, match=r"(?s)took 4 queries, not 3.*1\. SELECT.*4\. UPDATE"):
-        told.assert_num_queries(3)
-    anywhere.call("add", a=1).assert_num_queries(0)
+        result.assert_num_queries(3)
+    anonymous_client.call("add", a=1).assert_num_queries(0)
 
 
-def test_over_memory_a_call_takes_no_other_query(alice, invoice, django_assert_num_queries):
-    with Client(alice) as client, django_assert_num_queries(4 + 2):  # a savepoint, and its end
+def test_call_in_memory_makes_no_other_queries_than_the_savepoint(
+    alice, invoice, django_assert_num_queries
+):
+    with (
+        Client(alice) as client,
+        django_assert_num_queries(4 + 2),
+    ):  # the savepoint adds two queries
         client.call("refund", invoice=invoice, reason="x", amount=1).assert_num_queries(4)
 
 
-def test_a_language_of_the_test_is_that_of_the_call(server, db):
+def test_call_has_the_language_of_the_test(server, db):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def language(request: mcp.Request) -> str:
         return translation.get_language()
@@ -288,7 +302,7 @@ def test_a_language_of_the_test_is_that_of_the_call(server, db):
         assert client.call("language").text == "de"
 
 
-def test_nothing_is_left(db, transport, revision):
+def test_closed_client_leaves_no_threads_and_open_connections(db, transport, revision):
     before = set(threading.enumerate())
     with Client(transport=transport, revision=revision) as client:
         client.call("add", a=1)
@@ -306,16 +320,16 @@ def test_nothing_is_left(db, transport, revision):
         cursor.execute("SELECT 1")
 
 
-def test_a_closed_client_may_be_closed_again(db):
+def test_client_can_be_used_and_closed_without_a_with_block(db):
     client = Client()
     client.call("add", a=1)
     client.close()
 
 
-# Mistakes.
+# Invalid use.
 
 
-def test_options_are_checked():
+def test_invalid_options_raise():
     with pytest.raises(TypeError, match="no option serve; see Options"):
         Client(serve=mcp.server)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match=r"no transport 'pigeon'; there are: memory, http, stdio"):
@@ -328,7 +342,7 @@ def test_options_are_checked():
         Client(answers={"elicits": True})
 
 
-def test_a_server_by_its_name(db):
+def test_server_can_be_given_by_name(db):
     made = Server("by name")
     made.tool(permission=mcp.PUBLIC, read_only=True)(ping)
     with Client(server="by name") as client:
@@ -339,7 +353,7 @@ def ping(request: mcp.Request) -> str:
     return "pong"
 
 
-def test_a_server_with_mistakes_is_not_served(server):
+def test_server_with_errors_raises(server):
     @server.tool
     def untyped(request, what):
         """No type."""
@@ -348,13 +362,13 @@ def test_a_server_with_mistakes_is_not_served(server):
         pass
 
 
-async def test_within_a_loop_it_says_what_to_use():
+async def test_client_inside_an_event_loop_raises():
     client = Client()
     with pytest.raises(RuntimeError, match="use AsyncClient"):
         client.call("add", a=1)
 
 
-def test_a_condition_that_does_not_come_true_is_not_waited_for_ever(db):
+def test_until_times_out(db):
     with Client() as client:
         begun = time.monotonic()
         with pytest.raises(TimeoutError):
@@ -362,11 +376,11 @@ def test_a_condition_that_does_not_come_true_is_not_waited_for_ever(db):
         assert time.monotonic() - begun < 5
 
 
-# What the tests of this project add.
+# Hooks of this project's test suite.
 
 
-def test_a_message_that_does_not_conform_fails_the_test(db, monkeypatch):
-    """The oracle is plugged in, whoever makes the client."""
+def test_message_that_violates_the_specification_fails_the_test(db, monkeypatch):
+    """The test suite validates the messages of all clients."""
     monkeypatch.setattr(mcp.server._catalog.tools["add"], "_definition", lambda: {"name": "add"})
     with Client() as client, pytest.raises(AssertionError, match="inputSchema"):
         client.tools()
@@ -375,8 +389,8 @@ def test_a_message_that_does_not_conform_fails_the_test(db, monkeypatch):
 @pytest.mark.parametrize(
     ("allowed", "debug"), [(["testserver"], False), ([], True), (["127.0.0.1"], False)]
 )
-def test_the_site_answers_to_its_host(db, settings, transport, server, allowed, debug):
-    """In tests of a new project it has no name but Django's own, outside of tests not even that."""
+def test_host_of_the_request_is_allowed(db, settings, transport, server, allowed, debug):
+    """A new project allows only Django's test host in tests, and no host otherwise."""
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"URL": "http://127.0.0.1:8000"}
     settings.ALLOWED_HOSTS, settings.DEBUG = allowed, debug
 
@@ -386,5 +400,5 @@ def test_the_site_answers_to_its_host(db, settings, transport, server, allowed, 
         return request.http.get_host()
 
     with Client(server=server, transport=transport) as client:
-        told = client.call("host").assert_ok()
-    assert told.text in ("testserver", "127.0.0.1:8000")
+        result = client.call("host").assert_ok()
+    assert result.text in ("testserver", "127.0.0.1:8000")

@@ -1,4 +1,4 @@
-"""Code of all threads uses the connections of the test."""
+"""``TestEnvironment``: code in all threads uses the database connections of the test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..shop.models import Note, Tag
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPool]:
-    """A pool of one thread."""
+    """Yield a pool of one thread."""
     pool = ThreadPool("test", 1)
     yield pool
     pool.shutdown()
@@ -36,20 +36,20 @@ def count(text: str) -> int:
     return Tag.objects.filter(label=text).count()
 
 
-async def both_ways(text: str) -> tuple[int, int]:
-    """What a job sees, and what an asynchronous call does."""
+async def count_in_job_and_async(text: str) -> tuple[int, int]:
+    """Return the number of rows that a job and an asynchronous query find."""
     async with orm_in_own_thread():
         return await threads.tools.run(count, text), await Tag.objects.filter(label=text).acount()
 
 
 def test_jobs_see_the_rows_of_the_test(db):
     Tag.objects.create(label="mine")
-    assert asyncio.run(both_ways("mine")) == (1, 1)
+    assert asyncio.run(count_in_job_and_async("mine")) == (1, 1)
 
 
 async def test_jobs_see_the_rows_of_an_async_test(db):
     await Tag.objects.acreate(label="mine")
-    assert await both_ways("mine") == (1, 1)
+    assert await count_in_job_and_async("mine") == (1, 1)
 
 
 def test_test_sees_what_a_job_writes(db):
@@ -58,18 +58,18 @@ def test_test_sees_what_a_job_writes(db):
 
 
 class TestsOfDjango(TestCase):
-    """Each method begins with no row, so rows of jobs are rolled back too."""
+    """Rows that jobs create are rolled back, so each method begins without them."""
 
     def setUp(self) -> None:
         self.enterContext(TestEnvironment().installed())
         Tag.objects.create(label="mine")
 
     def test_sync(self) -> None:
-        self.assertEqual(asyncio.run(both_ways("mine")), (1, 1))
+        self.assertEqual(asyncio.run(count_in_job_and_async("mine")), (1, 1))
         asyncio.run(threads.tools.run(Tag.objects.create, label="theirs"))
 
     async def test_async(self) -> None:
-        self.assertEqual(await both_ways("mine"), (1, 1))
+        self.assertEqual(await count_in_job_and_async("mine"), (1, 1))
         self.assertEqual(await Tag.objects.acount(), 1)
         await threads.tools.run(Tag.objects.create, label="theirs")
 
@@ -84,22 +84,22 @@ class TransactionTestsOfDjango(TransactionTestCase):
         Tag.objects.create(label="mine")
 
     def test_sync(self) -> None:
-        self.assertEqual(asyncio.run(both_ways("mine")), (1, 1))
+        self.assertEqual(asyncio.run(count_in_job_and_async("mine")), (1, 1))
 
     async def test_async(self) -> None:
-        self.assertEqual(await both_ways("mine"), (1, 1))
+        self.assertEqual(await count_in_job_and_async("mine"), (1, 1))
 
     def test_hooks_run_at_the_commit(self) -> None:
-        said: list[str] = []
+        events: list[str] = []
 
         def job() -> None:
             with transaction.atomic():
-                transaction.on_commit(lambda: said.append("committed"))
-                self.assertEqual(said, [])
-            said.append("job over")
+                transaction.on_commit(lambda: events.append("committed"))
+                self.assertEqual(events, [])
+            events.append("job over")
 
         asyncio.run(threads.tools.run(job))
-        self.assertEqual(said, ["committed", "job over"])
+        self.assertEqual(events, ["committed", "job over"])
 
 
 async def test_jobs_run_one_at_a_time(db):
@@ -122,12 +122,12 @@ async def test_jobs_run_one_at_a_time(db):
 
 
 async def test_waiting_asynchronous_call_does_not_block_jobs(db):
-    let_go = asyncio.Event()
+    released = asyncio.Event()
 
     async def waiting() -> int:
         async with orm_in_own_thread():
             await Tag.objects.acreate(label="one")
-            await let_go.wait()
+            await released.wait()
             return await Tag.objects.acount()
 
     task = asyncio.ensure_future(waiting())
@@ -135,51 +135,51 @@ async def test_waiting_asynchronous_call_does_not_block_jobs(db):
         while not await threads.tools.run(count, "one"):
             pass
         await threads.tools.run(Tag.objects.create, label="two")
-        let_go.set()
+        released.set()
         assert await task == 2
 
 
 def test_commit_hooks_run_after_each_job(db):
-    said: list[str] = []
+    events: list[str] = []
 
     def job() -> None:
         with transaction.atomic():
-            transaction.on_commit(lambda: said.append("first"))
+            transaction.on_commit(lambda: events.append("first"))
             transaction.on_commit(another)
-        said.append("job")
+        events.append("job")
 
     def another() -> None:
-        transaction.on_commit(lambda: said.append("of a hook"))
+        transaction.on_commit(lambda: events.append("of a hook"))
 
-    transaction.on_commit(lambda: said.append("the test's own, which waits for ever"))
+    transaction.on_commit(lambda: events.append("hook of the test, which never runs"))
     asyncio.run(threads.tools.run(job))
-    assert said == ["job", "first", "of a hook"]
+    assert events == ["job", "first", "of a hook"]
 
 
 def test_commit_hooks_of_a_rolled_back_transaction_do_not_run(db):
-    said: list[str] = []
+    events: list[str] = []
 
     def job() -> None:
-        transaction.on_commit(lambda: said.append("committed"))
+        transaction.on_commit(lambda: events.append("committed"))
         with transaction.atomic():
-            transaction.on_commit(lambda: said.append("rolled back"))
+            transaction.on_commit(lambda: events.append("rolled back"))
             raise ValueError
 
     with pytest.raises(ValueError):
         asyncio.run(threads.tools.run(job))
-    assert said == ["committed"]
+    assert events == ["committed"]
 
 
 def test_failing_commit_hook_fails_the_job_unless_it_is_robust(db, caplog):
-    said: list[str] = []
+    events: list[str] = []
 
     def job(robust: bool) -> str:
         transaction.on_commit(lambda: raise_error(ValueError("hook")), robust=robust)
-        transaction.on_commit(lambda: said.append("next"))
+        transaction.on_commit(lambda: events.append("next"))
         return "done"
 
     assert asyncio.run(threads.tools.run(job, True)) == "done"
-    assert said == ["next"] and "A robust commit hook failed" in caplog.text
+    assert events == ["next"] and "A robust commit hook failed" in caplog.text
     with pytest.raises(ValueError, match="hook"):
         asyncio.run(threads.tools.run(job, False))
 
@@ -205,18 +205,18 @@ def test_environments_can_be_nested(db):
 
 def test_job_that_outlives_the_test_is_an_error(pool, transactional_db, monkeypatch):
     monkeypatch.setattr(test_environment, "LAST_JOB_TIMEOUT_SECONDS", 0.01)
-    begun, let_go = threading.Event(), threading.Event()
+    begun, released = threading.Event(), threading.Event()
 
     def job() -> None:
         begun.set()
-        assert let_go.wait(SECONDS)
+        assert released.wait(SECONDS)
 
     async def outlived() -> None:
         task = asyncio.ensure_future(pool.run(job))
         await until(begun.is_set)
         with pytest.raises(RuntimeError, match="still running at the end of the test"):
             adopted.__exit__(None, None, None)
-        let_go.set()
+        released.set()
         await task
 
     adopted = TestEnvironment().installed()

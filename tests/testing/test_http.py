@@ -1,4 +1,4 @@
-"""Over HTTP: connections that break, and what is fetched of them over another one."""
+"""The client over HTTP: dropped and resumed connections, sessions, users and notifications."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def modern(db: None) -> Iterator[Client]:
         yield client
 
 
-def test_a_call_survives_that_every_connection_breaks(session):
+def test_call_is_resumed_after_dropped_connections(session):
     with session.dropping(after=1):
-        told = session.call("slow_add", a=1, b=2, steps=5)
-    assert told.assert_ok().text == "3"
+        result = session.call("slow_add", a=1, b=2, steps=5)
+    assert result.assert_ok().text == "3"
     assert [one.done for one in session.progress] == [1, 2, 3, 4, 5]  # each once, in order
     assert len(session.logs) == 5
     session.call("add", a=1).assert_ok()
 
 
-def test_a_broken_connection_is_resumed_by_hand(db, handshake, holding, go):
-    with Client(server=holding, transport="http", revision=handshake) as client:
+def test_dropped_connection_can_be_resumed_manually(db, handshake, holding_server, release):
+    with Client(server=holding_server, transport="http", revision=handshake) as client:
         call = client.start("hold")
         client.until(lambda: len(client.progress) == 5)
         assert client.drop() == 1
-        go.set()
+        release.set()
         with pytest.raises(TimeoutError):
             client.until(lambda: len(client.progress) > 5, seconds=0.1)
         assert not call.is_done
@@ -52,7 +52,7 @@ def test_a_broken_connection_is_resumed_by_hand(db, handshake, holding, go):
         assert [one.done for one in client.progress] == list(range(1, 11))
 
 
-def test_a_question_is_answered_though_the_connection_breaks(db, server):
+def test_question_is_answered_after_a_dropped_connection(db, server):
     @server.tool(permission=mcp.PUBLIC)
     def confirm(request: mcp.Request) -> bool:
         request.progress(1)
@@ -64,18 +64,18 @@ def test_a_question_is_answered_though_the_connection_breaks(db, server):
         assert len(client.asked) == 1
 
 
-def test_what_is_not_streamed_cannot_be_dropped(session):
+def test_dropping_fails_if_no_connection_was_dropped(session):
     with pytest.raises(AssertionError, match="No connection was dropped"), session.dropping():
         session.call("add", a=1)
 
 
-def test_where_nothing_can_be_resumed_a_break_is_the_end(modern, server):
+def test_dropped_connection_without_resumption_raises(modern, server):
     with pytest.raises(Dropped), modern.dropping():
         modern.call("slow_add", a=1, b=2, steps=100)
     modern.call("add", a=1).assert_ok()
 
 
-def test_a_break_cancels_where_the_revision_says_so(db, server):
+def test_dropped_connection_cancels_the_call_in_the_newest_revision(db, server):
     stopped = []
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -98,28 +98,28 @@ def test_a_break_cancels_where_the_revision_says_so(db, server):
     assert stopped
 
 
-def test_only_connections_are_dropped(db):
+def test_drop_without_http_raises(db):
     with Client() as client, pytest.raises(TypeError, match='transport="http"'):
         client.drop()
 
 
-# The session, and who may come in.
+# Sessions and users.
 
 
-def test_a_session_ends_with_its_client(handshake, db):
+def test_closing_the_client_deletes_its_session(handshake, db):
     with Client(transport="http", revision=handshake) as client:
         client.call("add", a=1)
         assert Session.objects.count() == 1
     assert not Session.objects.exists()
 
 
-def test_what_a_call_says_is_rows(handshake, db):
+def test_messages_of_a_call_are_stored_as_events(handshake, db):
     with Client(transport="http", revision=handshake) as client:
         client.call("chatty")
-        assert Event.objects.count() >= 7  # three times progress, three lines, and the answer
+        assert Event.objects.count() >= 7  # three progress and three log messages, and the response
 
 
-def test_each_user_has_a_way_in_for_as_long_as_the_client_is_open(alice, bob, revision):
+def test_each_user_has_a_token_verifier_until_the_client_is_closed(alice, bob, revision):
     with Client(alice, transport="http", revision=revision) as first:
         second = first.acting_as(bob)
         assert "reminder" in first.prompts() and "reminder" in second.prompts()
@@ -128,13 +128,13 @@ def test_each_user_has_a_way_in_for_as_long_as_the_client_is_open(alice, bob, re
     assert verifiers_of_tests == []
 
 
-def test_who_may_not_sign_in_is_nobody(alice, revision):
+def test_inactive_user_is_anonymous(alice, revision):
     alice.is_active = False
     with Client(alice, transport="http", revision=revision) as client:
         assert "refund" not in client.tools()
 
 
-def test_where_nothing_is_public_nobody_comes_in(db, server, revision):
+def test_anonymous_client_of_a_server_without_public_tools_gets_401(db, server, revision):
     @server.tool
     def own(request: mcp.Request) -> str:
         return str(request.user)
@@ -150,7 +150,7 @@ def test_where_nothing_is_public_nobody_comes_in(db, server, revision):
         assert refused.value.status == 401
 
 
-def test_an_application_of_the_projects_own(db, revision):
+def test_custom_asgi_application_is_used(db, revision):
     paths = []
 
     async def elsewhere(scope, receive, send):
@@ -167,7 +167,7 @@ def test_an_application_of_the_projects_own(db, revision):
     assert set(paths) == {"/mcp"}
 
 
-def test_an_application_that_fails_fails_the_test(db):
+def test_exception_of_the_application_is_raised(db):
     async def application(scope, receive, send):
         raise ZeroDivisionError
 
@@ -177,18 +177,18 @@ def test_an_application_that_fails_fails_the_test(db):
     client.close()
 
 
-def test_what_is_no_answer_of_a_server_is_told(db):
+def test_response_that_is_no_mcp_message_is_an_error(db):
     async def application(scope, receive, send):
         await send({"type": "http.response.start", "status": 502, "headers": []})
         await send({"type": "http.response.body", "body": b"Bad gateway"})
 
     client = Client(transport="http", application=application)
-    told = client.call("add", a=1).assert_error("HTTP 502 Bad gateway")
-    assert told.error.status == 502
+    result = client.call("add", a=1).assert_error("HTTP 502 Bad gateway")
+    assert result.error.status == 502
     client.close()
 
 
-def test_an_event_that_comes_twice_fails_the_test(db):
+def test_duplicate_event_raises(db):
     async def application(scope, receive, send):
         await receive()
         await send(
@@ -208,7 +208,7 @@ def test_an_event_that_comes_twice_fails_the_test(db):
     client.close()
 
 
-def test_arguments_that_headers_mirror(db, server, revision):
+def test_arguments_are_repeated_in_headers(db, server, revision):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def here(
         request: mcp.Request,
@@ -222,10 +222,12 @@ def test_arguments_that_headers_mirror(db, server, revision):
         assert client.call("here", region=" =?base64?").text == " =?base64? 1"
 
 
-# News.
+# Notifications.
 
 
-def test_news_of_a_resource(transport, revision, db, django_capture_on_commit_callbacks):
+def test_subscribed_resource_update_is_received(
+    transport, revision, db, django_capture_on_commit_callbacks
+):
     committed = partial(django_capture_on_commit_callbacks, execute=True)
     with Client(transport=transport, revision=revision) as client:
         client.subscribe("policy://returns")
@@ -243,7 +245,9 @@ def test_news_of_a_resource(transport, revision, db, django_capture_on_commit_ca
         assert client.notifications == []
 
 
-def test_news_of_lists(transport, revision, db, django_capture_on_commit_callbacks):
+def test_list_changed_notification_is_received(
+    transport, revision, db, django_capture_on_commit_callbacks
+):
     with Client(transport=transport, revision=revision) as client:
         client.listen()
         with django_capture_on_commit_callbacks(execute=True):
@@ -251,7 +255,7 @@ def test_news_of_lists(transport, revision, db, django_capture_on_commit_callbac
         client.wait_for("notifications/tools/list_changed")
 
 
-def test_what_may_not_be_read_is_not_subscribed_to(transport, revision, invoice, bob):
+def test_subscribing_to_a_forbidden_resource_raises(transport, revision, invoice, bob):
     with Client(bob, transport=transport, revision=revision) as client:
         with pytest.raises(RpcError, match="Resource not found"):
             client.subscribe(invoice)

@@ -1,4 +1,4 @@
-"""The plugin for pytest, in a pytest of its own: a project that has settings, and one without."""
+"""The pytest plugin, in pytest processes of a project with settings and of one without."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-# An environment that was made before there was a plugin does not know of it.
+# An environment that was installed before the plugin existed has no entry point for it.
 KNOWN = any(one.name == "django_mcp" for one in entry_points(group="pytest11"))
 PLUGIN = ("-p", "no:randomly", *(() if KNOWN else ("-p", "django_mcp.testing.plugin")))
 
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a file of tests; what pytest printed, and its exit code."""
+    """Return a function that runs a test file and returns pytest's output and exit code."""
 
     def made(source: str, *options: str) -> tuple[str, int]:
         (tmp_path / "test_it.py").write_text(source)
@@ -51,7 +51,7 @@ def test_sync(mcp_client):
     assert "reminder" in alice.prompts()
 
 @rows
-def test_a_session(mcp_client):
+def test_session(mcp_client):
     client = mcp_client.acting_as(None, transport="http", revision="2025-11-25")
     client.call("chatty").assert_ok()
     assert Session.objects.count() == 1
@@ -63,17 +63,17 @@ async def test_async(async_mcp_client):
     assert "reminder" in await alice.prompts()
 
 @rows
-def test_nothing_is_left():
+def test_rows_are_rolled_back():
     assert not User.objects.exists() and not Session.objects.exists()
 
-def test_a_database_that_is_asked_for_after_the_client(mcp_client, db, django_user_model):
+def test_database_fixture_after_the_client(mcp_client, db, django_user_model):
     django_user_model.objects.create_user("alice")
     mcp_client.call("add", a=1).assert_ok()
 
-def test_no_database(mcp_client):
+def test_without_a_database(mcp_client):
     mcp_client.call("add", a=1).assert_ok()
 """
-# No settings, and nothing of Django's imported by a plugin that is only loaded.
+# Without settings, loading the plugin must not import Django.
 BARE = """
 import sys
 
@@ -85,16 +85,16 @@ def test_nothing_is_imported():
 
 
 @pytest.mark.slow
-def test_the_fixtures(run):
+def test_fixtures_provide_clients(run):
     printed, code = run(FIXTURES, "--ds", "tests.settings")
     assert (code, "6 passed" in printed) == (0, True), printed
 
 
-def test_a_project_without_settings_does_not_notice(run):
+def test_plugin_imports_nothing_in_a_project_without_django(run):
     printed, code = run(BARE, "-p", "no:django")
     assert (code, "1 passed" in printed) == (0, True), printed
 
 
-def test_the_plugin_is_found():
+def test_plugin_has_an_entry_point():
     text = (ROOT / "pyproject.toml").read_text("utf-8")
     assert '[project.entry-points.pytest11]\ndjango_mcp = "django_mcp.testing.plugin"' in text

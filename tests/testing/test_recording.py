@@ -1,4 +1,4 @@
-"""Bugs and queries: noted for the call that they are of, and for nobody where no client is open."""
+"""Recording of exceptions and queries for each call of a client."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def fail(level: int = logging.ERROR) -> ZeroDivisionError:
         return error
 
 
-def test_a_bug_that_is_logged_is_noted(watched, caplog):
+def test_logged_exception_is_recorded(watched, caplog):
     with recorded() as record:
         bug = fail()
     fail()
     assert record.bugs == [bug]
-    assert len(caplog.records) == 2  # nothing is kept from the log
+    assert len(caplog.records) == 2  # the exceptions are still logged
 
 
-def test_what_is_no_error_is_none(watched):
+def test_warnings_and_errors_without_an_exception_are_not_recorded(watched):
     with recorded() as record:
         fail(logging.WARNING)
         logger.error("without an exception")
     assert record.bugs == []
 
 
-def test_each_call_has_its_own(watched):
+def test_nested_calls_have_separate_records(watched):
     with recorded() as first:
         inner = copy_context()
         with recorded() as second:
@@ -55,7 +55,7 @@ def test_each_call_has_its_own(watched):
     assert (first.bugs, second.bugs) == ([earlier], [later])
 
 
-def test_what_lost_its_context_is_of_the_call_that_is_alone(watched):
+def test_exception_without_context_is_recorded_if_only_one_call_runs(watched):
     with recorded() as record:
         thread = threading.Thread(target=fail)
         thread.start()
@@ -68,7 +68,7 @@ def test_what_lost_its_context_is_of_the_call_that_is_alone(watched):
     assert len(record.bugs) == 1
 
 
-def test_queries_of_the_code_and_not_of_transactions(db):
+def test_queries_are_recorded_without_savepoints(db):
     with recorded() as record:
         User.objects.count()
         with _note_queries(None), transaction.atomic():
@@ -77,7 +77,7 @@ def test_queries_of_the_code_and_not_of_transactions(db):
     assert [sql.partition(" ")[0] for sql in record.queries] == ["SELECT"]
 
 
-def test_nothing_is_watched_while_no_client_is_open(db):
+def test_recording_is_active_only_while_a_client_is_open(db):
     before = list(around)
     with Client() as first:
         with Client():
@@ -90,7 +90,7 @@ def test_nothing_is_watched_while_no_client_is_open(db):
     assert record.bugs == []
 
 
-def test_an_async_tool_is_counted_too(server, alice):
+def test_queries_of_an_async_tool_are_counted(server, alice):
     @server.tool
     async def count(request: mcp.Request) -> int:
         return await User.objects.acount()

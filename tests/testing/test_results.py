@@ -1,4 +1,4 @@
-"""Assertions: they hold where they should, and what they say where they do not."""
+"""Results and their assertions, with the messages of failed assertions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ IMAGE = {"type": "image", "data": "aGVsbG8="}
 PLAIN = Result("The tool t", {"content": [*text("one", "zwölf"), LINK, IMAGE]})
 BAD = Result("The tool t", {"content": text("Not on a Sunday."), "isError": True})
 REFUSED = Result("The tool t", {}, RpcError({"code": -32602, "message": "Unknown tool: t"}))
-NOBODY = Result("The tool t", {}, RpcError({"code": -32600, "message": "A token is needed."}, 401))
+UNAUTHENTICATED = Result(
+    "The tool t", {}, RpcError({"code": -32600, "message": "A token is needed."}, 401)
+)
 OTHER = Result(
     "The tool t", {}, RpcError({"code": -1, "message": "No.", "data": {"why": "because"}}, 400)
 )
 
-HOLDS = [
+PASSING = [
     (GOOD, "assert_ok", ()),
     (GOOD, "assert_sees", ("a", 2)),
     (GOOD, "assert_does_not_see", ("c",)),
@@ -39,9 +41,9 @@ HOLDS = [
     (BAD, "assert_sees", ("Sunday",)),
     (REFUSED, "assert_error", ("Unknown",)),
     (REFUSED, "assert_unknown", ()),
-    (NOBODY, "assert_unknown", ()),
+    (UNAUTHENTICATED, "assert_unknown", ()),
 ]
-FAILS = [
+FAILING = [
     (BAD, "assert_ok", (), "(?s)The tool t failed.*Not on a Sunday"),
     (REFUSED, "assert_ok", (), "(?s)failed.*Error -32602: Unknown tool: t"),
     (OTHER, "assert_ok", (), r"(?s)Error -1 \(HTTP 400\): No\..*because"),
@@ -59,18 +61,18 @@ FAILS = [
 ]
 
 
-@pytest.mark.parametrize(("one", "name", "args"), HOLDS)
-def test_an_assertion_that_holds_gives_the_answer_back(one, name, args):
+@pytest.mark.parametrize(("one", "name", "args"), PASSING)
+def test_passing_assertion_returns_the_result(one, name, args):
     assert getattr(one, name)(*args) is one
 
 
-@pytest.mark.parametrize(("one", "name", "args", "words"), FAILS)
-def test_one_that_does_not_shows_what_was_got(one, name, args, words):
+@pytest.mark.parametrize(("one", "name", "args", "words"), FAILING)
+def test_failing_assertion_shows_the_result(one, name, args, words):
     with pytest.raises(AssertionError, match=words):
         getattr(one, name)(*args)
 
 
-def test_members_of_data():
+def test_assert_data_compares_members():
     GOOD.assert_data(a=1).assert_data(a=1, b=2)
     for wrong in ({"a": 2}, {"c": None}):
         with pytest.raises(AssertionError, match="gave no"):
@@ -88,32 +90,32 @@ def test_members_of_data():
     ],
     ids=["2026-07-28", "objects only", "text only"],
 )
-def test_data_are_the_same_in_every_revision(raw):
+def test_data_is_the_same_in_every_revision(raw):
     assert Result("t", raw).data == [1, 2]
 
 
-def test_an_object_with_a_result_stays_one():
+def test_object_with_a_result_member_is_not_unwrapped():
     raw = {"content": text('{"result": 1}'), "structuredContent": {"result": 1}}
     assert Result("t", raw).data == {"result": 1}
 
 
-def test_data_of_what_failed_is_a_failure_in_the_words_of_the_tool():
+def test_data_of_a_failed_result_raises_with_its_message():
     with pytest.raises(AssertionError, match="Not on a Sunday"):
         _ = BAD.data
 
 
-def test_a_bug_is_shown_with_its_traceback():
+def test_failed_assertion_shows_the_traceback_of_the_server():
     try:
         raise ZeroDivisionError("by nothing")
     except ZeroDivisionError as bug:
         record = RequestRecord([bug])
-    told = Result("The tool t", {"content": text("Something"), "isError": True}, None, record)
+    result = Result("The tool t", {"content": text("Something"), "isError": True}, None, record)
     with pytest.raises(AssertionError, match=r"(?s)The server logged:.*Traceback.*by nothing"):
-        told.assert_ok()
-    assert told.bugs == record.bugs
+        result.assert_ok()
+    assert result.bugs == record.bugs
 
 
-def test_contents():
+def test_contents_of_a_resource():
     blob = {"uri": "a://b", "blob": base64.b64encode(b"\x00").decode()}
     read = ReadResult("a://b", {"contents": [{"uri": "a://b", "text": '{"a": 1}'}, blob]})
     assert (read.text, read.data, read.blob) == ('{"a": 1}', {"a": 1}, b"\x00")
@@ -126,7 +128,7 @@ def test_contents():
     assert missing.assert_unknown().assert_error("not found").code == -32002
 
 
-def test_prompts():
+def test_messages_of_a_prompt():
     raw = {"messages": [{"role": "user", "content": text("Hello")[0]},
                         {"role": "assistant", "content": {"type": "image"}}]}  # fmt: skip
     assert Prompted("The prompt p", raw).assert_sees("Hello").messages == raw["messages"]

@@ -1,4 +1,4 @@
-"""A project's ``mcp.py`` passes ``mypy --strict``, and mypy finds mistakes in it."""
+"""A project's ``mcp.py`` passes ``mypy --strict``, and mypy reports its mistakes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ strict = True
 plugins = mypy_django_plugin.main
 [mypy.plugins.django-stubs]
 django_settings_module = billing.settings
-# As of a package that is installed: only what the project's own files say is reported.
+# Report only errors in the project's own files, as if django_mcp were installed.
 [mypy-django_mcp.*]
 follow_imports = silent
 [mypy-channels.*,oauth2_provider.*,oauthlib.*,jwcrypto.*]
@@ -68,7 +68,7 @@ def ask(request: mcp.Request) -> str:
 pytestmark = pytest.mark.slow
 
 
-def test_a_project_type_checks_strictly_and_mistakes_are_found(tmp_path):
+def test_project_passes_strict_type_checks_and_mistakes_are_reported(tmp_path):
     shutil.copytree(PROJECT, tmp_path, dirs_exist_ok=True)
     (tmp_path / "mypy.ini").write_text(CONFIG)
     (tmp_path / "billing/mistakes.py").write_text(MISTAKES)

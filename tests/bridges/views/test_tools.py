@@ -1,4 +1,4 @@
-"""Views of a project as tools and resources, called by a client."""
+"""Views as tools and resources: definitions, redirects, responses, permissions and checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from django_mcp.bridges.views.view_tool import ViewTool
 from django_mcp.declarations.permissions import decide
 from django_mcp.management.uri_access import conditions
 from tests.client import RpcError
-from tests.declarations.world import asked, ids, only, right
+from tests.declarations.helpers import make_request, problem_ids, single_problem, valid_catalog
 from tests.http import HttpClient
 from tests.shop.models import Customer, Invoice, Tag
 
@@ -45,7 +45,7 @@ def project(settings):
 
 @pytest.fixture
 def views(server):
-    """Registers views on the test's own server."""
+    """Return a function that registers views on the server of the test."""
 
     def registered(**attributes):
         made = type("SiteViews", (ViewTools,), attributes)
@@ -57,7 +57,7 @@ def views(server):
 
 @pytest.fixture
 def visit(views, server, connect, alice):
-    """Calls one view by its name, as alice or another, and gives the result."""
+    """Return a function that calls one view by its name, as alice or another user."""
 
     def visited(name, /, user=alice, *, post=False, attributes=None, **arguments):
         if not server._records:
@@ -77,7 +77,7 @@ def text(result):
     return "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
 
 
-def refused(result):
+def refusal_text(result):
     assert result["isError"], result
     assert "hunter2" not in json.dumps(result)
     return text(result)
@@ -86,9 +86,9 @@ def refused(result):
 # Tools.
 
 
-def test_tools_have_names_titles_words_and_hints(views, server):
+def test_definitions_of_view_tools(views, server):
     views(get=["billing:list"], post=["billing:close", "billing:delete"])
-    tools = right(server).tools
+    tools = valid_catalog(server).tools
     assert list(tools) == ["billing_list", "billing_close", "billing_delete"]
     listed, closes, deletes = (tool._definition() for tool in tools.values())
     assert (listed["title"], listed["description"]) == (
@@ -101,13 +101,13 @@ def test_tools_have_names_titles_words_and_hints(views, server):
     assert deletes["description"] == "Delete one invoice."
 
 
-def test_generic_views_say_what_they_are_for(views, server):
+def test_descriptions_of_generic_views(views, server):
     views(
         get=["billing:edit", "billing:detail"],
         post=["billing:edit", "billing:new-customer", "seen"],
         resources=["billing:detail"],
     )
-    catalog = right(server)
+    catalog = valid_catalog(server)
     assert [tool.description for tool in catalog.tools.values()] == [
         "Show one invoice.", "Show one invoice.",
         "Change one invoice. Fields that are not given keep their value.", "Add one customer.",
@@ -117,37 +117,37 @@ def test_generic_views_say_what_they_are_for(views, server):
     assert page.description == "Show one invoice."
 
 
-def test_a_page_that_is_got_and_posted_to_is_two_tools(views, server):
+def test_view_for_get_and_post_is_two_tools(views, server):
     views(get=["billing:edit"], post=["billing:edit"])
-    assert list(right(server).tools) == ["show_billing_edit", "billing_edit"]
+    assert list(valid_catalog(server).tools) == ["show_billing_edit", "billing_edit"]
 
 
-def test_names_and_words_may_be_given(views, server):
+def test_names_and_descriptions_can_be_set(views, server):
     views(post=["seen"], names={"seen": "look"}, descriptions={"seen": "Look."})
-    tool = right(server).tools["look"]
+    tool = valid_catalog(server).tools["look"]
     assert tool._definition()["description"] == "Look."
 
 
-def test_arguments_are_of_the_address_the_query_and_the_form(views, server):
+def test_arguments_are_those_of_url_query_and_form(views, server):
     views(
         get=["billing:list"],
         post=["billing:close"],
         forms={"billing:close": site.CloseForm},
         query={"billing:list": site.InvoiceFilter},
     )
-    listed, closes = (tool._arguments.schema for tool in right(server).tools.values())
+    listed, closes = (tool._arguments.schema for tool in valid_catalog(server).tools.values())
     assert list(listed["properties"]) == ["status", "page"]
     assert listed["additionalProperties"] is False
     assert list(closes["properties"]) == ["pk", "reason", "silent"]
     assert closes["required"] == ["pk", "reason"]
 
 
-def test_what_is_no_argument_is_refused(visit):
-    assert "nonsense" in refused(visit("seen", nonsense=1))
+def test_unknown_argument_is_refused(visit):
+    assert "nonsense" in refusal_text(visit("seen", nonsense=1))
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
-def test_a_view_is_told_the_truth_over_http(views, server, settings, revision, alice):
+def test_view_over_http_gets_user_and_public_host(views, server, settings, revision, alice):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {
         "VERIFIERS": ["tests.bridges.views.test_tools.Alice"]
     }
@@ -162,7 +162,7 @@ def test_a_view_is_told_the_truth_over_http(views, server, settings, revision, a
 
 
 class Alice:
-    """Knows one token."""
+    """A token verifier with one valid token."""
 
     async def verify(self, token, server):
         from django.contrib.auth.models import User
@@ -171,7 +171,7 @@ class Alice:
         return mcp.Principal(await User.objects.aget(username="alice"))
 
 
-def test_a_query_and_a_form_are_sent_as_a_browser_does(views, server, connect, alice):
+def test_query_and_form_are_encoded_as_by_a_browser(views, server, connect, alice):
     views(get=["seen"], query={"seen": site.InvoiceFilter})
     views(post=["text"], forms={"text": site.CloseForm})
     client = connect(alice, server=server)
@@ -196,7 +196,7 @@ class Payload(BaseModel):
     inner: dict[str, int]
 
 
-def test_a_dataclass_is_a_query_and_a_model_is_a_body_of_json(views, server, connect, alice):
+def test_dataclass_is_a_query_and_pydantic_model_is_a_json_body(views, server, connect, alice):
     views(get=["seen"], query={"seen": Search})
     views(post=["body"], forms={"body": Payload})
     client = connect(alice, server=server)
@@ -205,10 +205,10 @@ def test_a_dataclass_is_a_query_and_a_model_is_a_body_of_json(views, server, con
     assert data(client.call("body", name="n", inner={"a": 1})) == {
         "type": "application/json", "body": {"name": "n", "inner": {"a": 1}},
     }  # fmt: skip
-    assert "inner" in refused(client.call("body", name="n", inner={"a": "x"}))
+    assert "inner" in refusal_text(client.call("body", name="n", inner={"a": "x"}))
 
 
-def test_a_list_is_read_page_by_page(visit, invoice):
+def test_paginated_list_is_read_page_by_page(visit, invoice):
     for number in ("A-2", "A-3"):
         Invoice.objects.create(
             company=invoice.company, customer=invoice.customer, number=number, total=1,
@@ -216,7 +216,7 @@ def test_a_list_is_read_page_by_page(visit, invoice):
         )  # fmt: skip
     assert text(visit("billing:list")) == "# Invoices\n\n- A-1\n- A-2"
     assert text(visit("billing:list", page=2)) == "# Invoices\n\n- A-3"
-    assert refused(visit("billing:list", page=3))
+    assert refusal_text(visit("billing:list", page=3))
 
 
 class Upload(site.forms.Form):
@@ -224,7 +224,7 @@ class Upload(site.forms.Form):
     file = site.forms.FileField()
 
 
-def test_a_file_is_uploaded(visit):
+def test_file_is_uploaded(visit):
     file = {"name": "a.txt", "data": base64.b64encode(b"hello").decode()}
     attributes = {"forms": {"seen": Upload}}
     found = data(visit("seen", post=True, title="t", file=file, attributes=attributes))
@@ -232,28 +232,28 @@ def test_a_file_is_uploaded(visit):
     assert found["type"] == "multipart/form-data"
 
 
-def test_a_view_runs_inside_of_what_surrounds_a_call(visit, settings):
+def test_view_runs_inside_the_around_setting(visit, settings):
     around = {"AROUND": ["tests.bridges.middleware.in_german"]}
     settings.DJANGO_MCP = settings.DJANGO_MCP | around
     assert data(visit("seen"))["language"] == "de"
 
 
-def test_an_asynchronous_view_runs_with_the_orm(visit, invoice):
+def test_asynchronous_view_can_use_the_orm(visit, invoice):
     assert data(visit("aseen")) == {"user": "alice", "customers": 1}
 
 
 # Forms and redirects.
 
 
-def test_a_form_that_is_refused_is_an_error_per_field_and_nothing_happened(visit, invoice):
+def test_invalid_form_is_an_error_for_each_field_and_saves_nothing(visit, invoice):
     forms = {"forms": {"billing:edit": None}}
     result = visit("billing:edit", post=True, pk=invoice.pk, total=-1, number="", attributes=forms)
-    assert "number:" in refused(result)
+    assert "number:" in refusal_text(result)
     invoice.refresh_from_db()
     assert invoice.number == "A-1"
 
 
-def test_an_update_changes_what_is_named_and_no_more(views, server, connect, alice, invoice):
+def test_update_view_changes_only_given_fields(views, server, connect, alice, invoice):
     views(post=["billing:edit"], get=["billing:detail"])
     client = connect(alice, server=server)
     schema = server.ready().tools["billing_edit"]._arguments.schema
@@ -267,7 +267,9 @@ def test_an_update_changes_what_is_named_and_no_more(views, server, connect, ali
     assert (invoice.number, invoice.status, invoice.total) == ("A-1", "open", 99)
 
 
-def test_a_function_view_closes_tells_and_leads_on(views, server, connect, alice, invoice):
+def test_function_view_returns_its_message_and_the_redirected_page(
+    views, server, connect, alice, invoice
+):
     views(
         post=["billing:close"],
         resources=["billing:detail"],
@@ -280,7 +282,7 @@ def test_a_function_view_closes_tells_and_leads_on(views, server, connect, alice
     assert invoice.status == "paid"
 
 
-def test_a_redirect_to_what_is_not_listed_is_told(visit, invoice):
+def test_redirect_to_an_unlisted_view_is_named_and_not_followed(visit, invoice):
     result = visit(
         "billing:close", post=True, pk=invoice.pk, reason="rain",
         attributes={"forms": {"billing:close": site.CloseForm}},
@@ -289,15 +291,15 @@ def test_a_redirect_to_what_is_not_listed_is_told(visit, invoice):
     assert text(result) == f"Closed because rain.\n{told}"
 
 
-def test_a_form_of_a_function_view_that_is_refused_is_an_error(visit, invoice):
+def test_invalid_form_of_a_function_view_is_an_error(visit, invoice):
     result = visit(
         "billing:close", post=True, pk=invoice.pk, reason="none",
         attributes={"forms": {"billing:close": site.CloseForm}},
     )  # fmt: skip
-    assert "Say why." in refused(result)
+    assert "Say why." in refusal_text(result)
 
 
-def test_another_site_is_a_link(visit, alice):
+def test_redirect_to_another_site_is_a_resource_link(visit, alice):
     company = alice.companies.get()
     result = visit("billing:new-customer", post=True, company=company.pk, name="New")
     link = result["content"][-1]
@@ -305,10 +307,10 @@ def test_another_site_is_a_link(visit, alice):
     assert Customer.objects.filter(name="New").exists()
 
 
-def test_a_prefix_of_a_views_forms_is_kept(visit):
+def test_prefix_of_the_views_form_is_used(visit):
     result = visit("form", post=True, reason="rain")
     assert "leads to" in text(result) and not result["isError"]
-    assert "reason: " in refused(visit("form", post=True, reason="none"))
+    assert "reason: " in refusal_text(visit("form", post=True, reason="none"))
 
 
 @pytest.mark.parametrize(
@@ -320,7 +322,7 @@ def test_a_prefix_of_a_views_forms_is_kept(visit):
         ("moved", "This page leads to https://shop.example/billing/"),
     ],
 )
-def test_redirects_lead_nowhere_by_themselves(visit, kind, told):
+def test_redirect_outside_of_the_listed_views_is_not_followed(visit, kind, told):
     result = visit("answer", kind=kind)
     assert told in text(result) and "not listed" not in text(result)
 
@@ -355,7 +357,9 @@ class Next:
         ("../secret/", None),
     ],
 )
-def test_a_redirect_leads_no_further_than_the_lists(views, server, connect, alice, there, link):
+def test_redirect_with_a_crafted_address_is_not_followed(
+    views, server, connect, alice, there, link
+):
     views(get=["sent", "billing:list"], query={"sent": Next})
     result = connect(alice, server=server).call("sent", next=there)
     assert "not listed" not in json.dumps(result) and "Invoices" not in json.dumps(result)
@@ -363,19 +367,19 @@ def test_a_redirect_leads_no_further_than_the_lists(views, server, connect, alic
     assert links == ([link] if link else [])
 
 
-def test_a_redirect_to_nowhere_is_a_page(visit):
+def test_redirect_without_a_location_is_a_page(visit):
     assert text(visit("answer", kind="nowhere")) == "lost"
 
 
-def test_a_redirect_is_followed_within_the_lists(views, server, connect, alice, invoice):
+def test_redirect_to_a_listed_view_is_followed(views, server, connect, alice, invoice):
     views(get=["answer", "billing:list"])
     assert "- A-1" in text(connect(alice, server=server).call("answer", kind="listed"))
 
 
-def test_a_circle_of_redirects_ends(views, server, connect, alice):
+def test_redirect_loop_is_an_error(views, server, connect, alice):
     views(get=["loop"])
     client = connect(alice, server=server)
-    assert "circle" in refused(client.call("loop", number=1))
+    assert "circle" in refusal_text(client.call("loop", number=1))
 
 
 class SentForm(site.forms.Form):
@@ -385,7 +389,7 @@ class SentForm(site.forms.Form):
 @pytest.mark.parametrize(
     "there", ["/answer/gone/", "/answer/denied/", "/billing/4711/", "/guarded/"]
 )
-def test_what_cannot_be_seen_of_it_is_done_all_the_same(views, server, connect, alice, there):
+def test_post_succeeds_if_the_redirected_page_cannot_be_shown(views, server, connect, alice, there):
     shown = ["answer", "guarded", "billing:detail"]
     views(post=["sent"], get=shown, forms={"sent": SentForm})
     result = connect(alice, server=server).call("sent", next=there)
@@ -394,13 +398,13 @@ def test_what_cannot_be_seen_of_it_is_done_all_the_same(views, server, connect, 
     assert Tag.objects.get().label == "sent"
 
 
-def test_what_fails_on_the_way_undoes_all(views, server, connect, alice):
+def test_failure_of_the_redirected_page_rolls_back_the_post(views, server, connect, alice):
     views(post=["sent"], get=["answer"], forms={"sent": SentForm})
     assert connect(alice, server=server).call("sent", next="/answer/fails/")["isError"]
     assert not Tag.objects.exists()
 
 
-# Answers.
+# Responses.
 
 
 @pytest.mark.parametrize(
@@ -417,23 +421,23 @@ def test_what_fails_on_the_way_undoes_all(views, server, connect, alice):
         ("cookie", "cookie set"),
     ],
 )
-def test_what_a_view_answers_is_text(visit, kind, said):
+def test_response_is_returned_as_text(visit, kind, said):
     result = visit("answer", kind=kind)
     assert not result["isError"]
     assert text(result) == said
     assert "hunter2" not in json.dumps(result)
 
 
-def test_pages_may_be_plain_text(visit):
+def test_pages_option_converts_html_to_plain_text(visit):
     result = visit("answer", kind="html", attributes={"pages": "text"})
     assert text(result).splitlines() == ["Hello", "A", "bold", "link", ".", "shown"]
 
 
-def test_json_is_data(visit):
+def test_json_response_is_structured_content(visit):
     assert data(visit("answer", kind="json")) == {"a": [1, None]}
 
 
-def test_elements_without_end_are_text(visit):
+def test_deeply_nested_html_is_converted(visit):
     assert text(visit("answer", kind="deep")) == "deep"
 
 
@@ -441,7 +445,7 @@ def test_elements_without_end_are_text(visit):
     ("kind", "type", "mime"),
     [("png", "image", "image/png"), ("wav", "audio", "audio/wav")],
 )
-def test_pictures_and_sounds(visit, kind, type, mime):
+def test_images_and_audio_are_content_blocks(visit, kind, type, mime):
     (block,) = visit("answer", kind=kind)["content"]
     assert (block["type"], block["mimeType"]) == (type, mime)
 
@@ -454,7 +458,7 @@ def test_pictures_and_sounds(visit, kind, type, mime):
         ("file", "view://answer/%C3%BC.zip", "application/zip", b"PK\x03\x04"),
     ],
 )
-def test_other_files_are_embedded(visit, kind, uri, mime, content):
+def test_other_files_are_embedded_resources(visit, kind, uri, mime, content):
     (block,) = visit("answer", kind=kind)["content"]
     found = block["resource"]
     assert (found["uri"], found["mimeType"]) == (uri, mime)
@@ -462,13 +466,13 @@ def test_other_files_are_embedded(visit, kind, uri, mime, content):
 
 
 @pytest.mark.parametrize("kind", ["big", "endless"])
-def test_too_much_is_not_read(visit, settings, kind):
+def test_response_that_is_too_large_is_refused(visit, settings, kind):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"RESULT_SIZE": 500_000}
-    assert "500,000" in refused(visit("answer", kind=kind))
+    assert "500,000" in refusal_text(visit("answer", kind=kind))
 
 
-def test_a_stream_of_events_is_not_waited_for(visit):
-    assert "without end" in refused(visit("answer", kind="events"))
+def test_event_stream_is_refused(visit):
+    assert "without end" in refusal_text(visit("answer", kind="events"))
 
 
 @pytest.mark.parametrize("debug", [True, False])
@@ -485,62 +489,62 @@ def test_a_stream_of_events_is_not_waited_for(visit):
         ("method", "405 Method Not Allowed."),
     ],
 )
-def test_refusals_are_words(visit, settings, kind, said, debug):
+def test_error_response_is_a_message(visit, settings, kind, said, debug):
     settings.DEBUG = debug
-    assert refused(visit("answer", kind=kind)) == said
+    assert refusal_text(visit("answer", kind=kind)) == said
 
 
 @pytest.mark.parametrize("kind", ["fails", "down", "none"])
-def test_failures_are_masked_and_logged(visit, kind, caplog):
-    told = refused(visit("answer", kind=kind))
+def test_server_error_is_masked_and_logged(visit, kind, caplog):
+    told = refusal_text(visit("answer", kind=kind))
     assert told == "Something went wrong on the server; the error was logged there."
     assert any(record.name == "django_mcp" for record in caplog.records)
 
 
-def test_what_middleware_finds_suspicious_is_not_shown_either(visit, settings):
+def test_suspicious_operation_in_middleware_is_masked_under_debug(visit, settings):
     settings.DEBUG = True
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "tests.bridges.middleware.suspicious"]
-    assert refused(visit("seen")) == "400 Bad Request."
+    assert refusal_text(visit("seen")) == "400 Bad Request."
 
 
-def test_djangos_page_for_developers_is_not_shown(visit, settings):
+def test_debug_page_of_django_is_not_sent(visit, settings):
     settings.DEBUG = True
     result = visit("answer", kind="down")
     assert result["isError"]
     assert "SECRET_KEY" not in json.dumps(result) and "INSTALLED_APPS" not in json.dumps(result)
     result = visit("answer", kind="fails")
-    assert text(result) == "RuntimeError: the password is hunter2"  # as of any tool, under DEBUG
+    assert text(result) == "RuntimeError: the password is hunter2"  # as for any tool under DEBUG
 
 
 @pytest.mark.parametrize("kind", ["fails", "conflict"])
-def test_what_a_refused_post_did_is_undone(visit, kind):
+def test_refused_post_is_rolled_back(visit, kind):
     assert visit("answer", post=True, kind=kind)["isError"]
     assert not Tag.objects.exists()
 
 
-def test_what_a_view_says_of_transactions_holds(views, server):
+def test_non_atomic_requests_decorator_is_respected(views, server):
     views(post=["piecemeal", "seen"])
-    tools = right(server).tools
+    tools = valid_catalog(server).tools
     assert (tools["piecemeal"].atomic, tools["seen"].atomic) == (False, True)
 
 
-# Who.
+# Permissions.
 
 
-def test_anonymous_people_see_no_views(views, server, connect):
+def test_anonymous_client_sees_no_views(views, server, connect):
     views(get=["seen"])
     assert connect(server=server).request("tools/list")["tools"] == []
 
 
-def test_public_views_know_nobody(views, server, connect):
+def test_public_view_runs_as_the_anonymous_user(views, server, connect):
     views(get=["seen", "billing:list"], permission=mcp.PUBLIC)
     client = connect(server=server)
     found = data(client.call("seen"))
     assert (found["user"], found["signed_in"], found["session"]) == ("", False, None)
-    assert refused(client.call("billing_list")) == "Permission denied."
+    assert refusal_text(client.call("billing_list")) == "Permission denied."
 
 
-def test_permissions_of_a_views_class_hide_it(views, server, connect, alice, invoice):
+def test_view_requires_the_permission_of_its_class(views, server, connect, alice, invoice):
     from django.contrib.auth.models import Permission, User
 
     views(post=["billing:delete"], permission=mcp.AUTHENTICATED)
@@ -554,31 +558,33 @@ def test_permissions_of_a_views_class_hide_it(views, server, connect, alice, inv
     assert not Invoice.objects.exists()
 
 
-def test_the_reason_is_told_as_it_is_asked(views, server, alice, bob):
-    from tests.declarations.world import asked
+def test_reason_agrees_with_the_decision(views, server, alice, bob):
+    from tests.declarations.helpers import make_request
 
     views(post=["billing:delete"])
-    tool = right(server).tools["billing_delete"]
+    tool = valid_catalog(server).tools["billing_delete"]
     assert "shop.delete_invoice" in tool._rule
     for user in (alice, bob, None):
-        request = asked(user, server)
+        request = make_request(user, server)
         assert decide(tool, request).allowed == tool._is_allowed(request)
-    assert "shop.delete_invoice" in decide(tool, asked(alice, server)).reason
+    assert "shop.delete_invoice" in decide(tool, make_request(alice, server)).reason
 
 
-def test_a_redirect_to_sign_in_is_a_refusal(visit):
-    assert refused(visit("guarded")) == "Permission denied."
+def test_redirect_to_the_login_page_is_permission_denied(visit):
+    assert refusal_text(visit("guarded")) == "Permission denied."
 
 
-def test_hidden_and_missing_rows_are_the_same(views, server, connect, alice, bob, invoice):
+def test_hidden_and_missing_rows_have_the_same_message(views, server, connect, alice, bob, invoice):
     views(get=["billing:detail"])
     client = connect(bob, server=server)
-    hidden, missing = (refused(client.call("billing_detail", pk=pk)) for pk in (invoice.pk, 4711))
+    hidden, missing = (
+        refusal_text(client.call("billing_detail", pk=pk)) for pk in (invoice.pk, 4711)
+    )
     assert hidden == missing
     assert "A-1: 12.50" in text(connect(alice, server=server).call("billing_detail", pk=invoice.pk))
 
 
-def test_a_class_of_views_decides_for_itself(views, server, connect, alice, bob):
+def test_has_permission_of_view_tools_decides(views, server, connect, alice, bob):
     class Own(ViewTools):
         get = ["seen"]
 
@@ -590,11 +596,11 @@ def test_a_class_of_views_decides_for_itself(views, server, connect, alice, bob)
     assert data(connect(bob, server=server).call("seen"))["user"] == "bob"
 
 
-# Asking.
+# Questions.
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
-def test_a_view_may_ask_through_all_of_the_middleware(
+def test_question_of_a_view_passes_through_middleware(
     views, server, connect, alice, settings, revision
 ):
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "tests.bridges.middleware.Swallowing"]
@@ -608,7 +614,7 @@ def test_a_view_may_ask_through_all_of_the_middleware(
     assert Tag.objects.count() == 1  # the first run was rolled back
 
 
-def test_an_asynchronous_view_may_ask(views, server, connect, alice, settings):
+def test_asynchronous_view_can_ask_a_question(views, server, connect, alice, settings):
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "tests.bridges.middleware.only_async"]
     views(get=["aask"])
     answer = {"action": "accept", "content": {"answer": False}}
@@ -619,9 +625,9 @@ def test_an_asynchronous_view_may_ask(views, server, connect, alice, settings):
 # Resources.
 
 
-def test_views_are_resources(views, server, connect, alice, invoice):
+def test_views_can_be_read_as_resources(views, server, connect, alice, invoice):
     views(resources=["billing:list", "billing:detail", "optional", "deep:path", "answer"])
-    catalog = right(server)
+    catalog = valid_catalog(server)
     assert list(catalog.resources) == ["view://billing/list", "view://optional"]
     assert list(catalog.templates) == [
         "view://billing/detail/{pk}", "view://optional/{page}", "view://optional/{page}/{order}",
@@ -647,13 +653,15 @@ def test_views_are_resources(views, server, connect, alice, invoice):
 @pytest.mark.parametrize(
     "uri", ["billing/detail/4711", "answer/gone", "answer/denied", "billing/detail/x"]
 )
-def test_resources_that_are_not_there(views, server, connect, alice, uri):
+def test_resource_of_a_missing_or_forbidden_page_is_not_found(views, server, connect, alice, uri):
     views(resources=["billing:detail", "answer"])
     with pytest.raises(RpcError, match="not found|Resource"):
         connect(alice, server=server).request("resources/read", uri=f"view://{uri}")
 
 
-def test_a_resource_of_another_company_is_not_there(views, server, connect, bob, invoice):
+def test_resource_of_a_hidden_row_has_the_error_of_a_missing_one(
+    views, server, connect, bob, invoice
+):
     views(resources=["billing:detail"])
     with pytest.raises(RpcError) as hidden:
         connect(bob, server=server).request(
@@ -700,10 +708,10 @@ class Clashing(site.forms.Form):
         ({"get": ["seen", "text"], "names": {"text": "seen"}}, "E001"),
     ],
 )
-def test_what_is_wrong_is_found_by_the_checks(views, server, attributes, number):
+def test_invalid_view_tools_are_errors(views, server, attributes, number):
     views(**attributes)
-    assert ids(server) == [number]
-    assert only(server).hint
+    assert problem_ids(server) == [number]
+    assert single_problem(server).hint
 
 
 def page(request):
@@ -760,35 +768,35 @@ def test_view_that_requires_a_permission_that_does_not_exist_is_a_warning(
 
     settings.ROOT_URLCONF = Urls
     views(**{listed: ["page", "right"]})
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.W011" and "'shop.view_invoise'" in message.msg
     assert "Did you mean 'shop.view_invoice'?" in message.hint
 
 
-def test_a_name_that_is_nearly_one(views, server):
+def test_misspelled_view_name_has_a_hint(views, server):
     views(get=["billing:lists"])
-    assert "billing:list" in str(only(server).hint)
+    assert "billing:list" in str(single_problem(server).hint)
 
 
-def test_without_the_library_it_says_so(views, server, monkeypatch):
+def test_missing_optional_library_is_an_error(views, server, monkeypatch):
     monkeypatch.setattr("django_mcp.bridges.views.tools.find_spec", lambda name: None)
     views(get=["seen"])
-    assert ids(server) == ["E104"]
+    assert problem_ids(server) == ["E104"]
 
 
-def test_the_servers_own_host_is_one_that_views_answer_to(views, server, settings):
+def test_public_host_that_is_not_allowed_is_a_warning(views, server, settings):
     views(get=["seen"])
     settings.ALLOWED_HOSTS = ["other.example"]
-    assert ids(server) == ["W111"]
+    assert problem_ids(server) == ["W111"]
     settings.ALLOWED_HOSTS, settings.DEBUG = [], True
     for url, found in (("https://shop.example", ["W111"]), ("http://localhost:8000", [])):
         settings.DJANGO_MCP = settings.DJANGO_MCP | {"URL": url}
         server._forget()
-        assert ids(server) == found
+        assert problem_ids(server) == found
 
 
-def test_to_declare_is_cheap_and_needs_no_library():
-    """Else the check that says what is missing would never be reached."""
+def test_import_does_not_require_optional_libraries():
+    """Otherwise the check that names the missing library would not run."""
     code = """
         import sys
         sys.modules["markdownify"] = sys.modules["bs4"] = None
@@ -799,17 +807,19 @@ def test_to_declare_is_cheap_and_needs_no_library():
     assert done.returncode == 0, done.stderr
 
 
-def test_views_are_registered_alone(server):
+def test_registering_view_tools_with_a_view_is_an_error(server):
     server.register(site.seen, ViewTools)
-    assert ids(server) == ["E003"]
+    assert problem_ids(server) == ["E003"]
 
 
-def test_that_a_view_decides_is_told(views, server, alice):
-    """To read it may fail, whatever the gates before it say."""
+def test_conditions_mention_that_the_view_checks_permissions(views, server, alice):
+    """Reading may fail even if all other conditions are met."""
     views(resources=["billing:detail"])
-    (found,) = right(server).templates.values()
-    told = conditions(found, dict.fromkeys(found._template.names, "1"), asked(alice, server))
-    assert told[-1].reason == "the view 'billing:detail' checks permissions when it is read"
+    (found,) = valid_catalog(server).templates.values()
+    reasons = conditions(
+        found, dict.fromkeys(found._template.names, "1"), make_request(alice, server)
+    )
+    assert reasons[-1].reason == "the view 'billing:detail' checks permissions when it is read"
 
 
 class NumberForm(forms.ModelForm):
@@ -828,7 +838,7 @@ class NumberForm(forms.ModelForm):
          "Delete one invoice."),
     ],
 )  # fmt: skip
-def test_what_a_generic_view_is_about_its_class_says_in_several_ways(view, method, words):
+def test_description_uses_the_model_of_form_class_or_queryset(view, method, words):
     route = Route("one", [Pattern("one/", view)])
     tool = ViewTool(
         ViewTools(),

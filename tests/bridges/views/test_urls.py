@@ -1,4 +1,4 @@
-"""From the names of URLs to arguments and addresses, and back to the same view."""
+"""URL names of a project: schemas of arguments, and addresses that resolve to the same view."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def found():
         yield routes()
 
 
-def test_names_are_found_below_includes_and_namespaces(found):
+def test_names_in_includes_and_namespaces_are_found(found):
     assert {"seen", "billing:list", "deep:text", "text"} <= set(found)
     assert None not in found
 
@@ -43,7 +43,7 @@ def test_names_are_found_below_includes_and_namespaces(found):
         ("default", {"a": {"type": "integer", "minimum": 0}}),
     ],
 )
-def test_converters_have_schemas(found, name, properties):
+def test_schema_of_a_path_converter(found, name, properties):
     assert found[name].properties == properties
 
 
@@ -56,7 +56,7 @@ def test_converters_have_schemas(found, name, properties):
         ("deep:optional", ["tenant"]),
     ],
 )
-def test_what_every_pattern_needs_is_required(found, name, required):
+def test_arguments_of_all_patterns_are_required(found, name, required):
     assert found[name].required == required
 
 
@@ -82,7 +82,7 @@ def test_what_every_pattern_needs_is_required(found, name, required):
         ("default", {"a": 1}, "/plain/default/1/", {"a": 1, "b": "given"}),
     ],
 )
-def test_arguments_make_an_address_that_leads_back(found, name, given, path, kwargs):
+def test_address_of_arguments_resolves_to_the_same_view(found, name, given, path, kwargs):
     target = found[name].target(given)
     assert (target.name, target.path, dict(target.kwargs)) == (name, path, kwargs)
 
@@ -110,7 +110,7 @@ def test_arguments_make_an_address_that_leads_back(found, name, given, path, kwa
         ("optional", {"order": "x"}),
     ],
 )
-def test_what_fits_no_address_is_refused(found, name, given):
+def test_argument_that_fits_no_address_is_refused(found, name, given):
     with pytest.raises(InvalidArguments):
         found[name].target(given)
 
@@ -118,8 +118,7 @@ def test_what_fits_no_address_is_refused(found, name, given):
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_no_value_reaches_what_was_not_named(data):
-    """Whatever is given: the named view with these values, or nothing."""
+def test_arbitrary_value_never_resolves_to_another_view(data):
     name = data.draw(st.sampled_from(["deep:text", "text", "slug", "path", "regex", "answered"]))
     odd = st.sampled_from(
         ["fixed", "..", ".", "%2F", "%2e%2e/fixed", "a/../fixed", "?", "#", "//x"]
@@ -139,26 +138,26 @@ def test_no_value_reaches_what_was_not_named(data):
         }
 
 
-def test_a_value_that_leads_to_another_view_is_refused(found):
-    """`s/<str:text>/` comes first here, so it is `fixed` that cannot be reached."""
+def test_address_that_resolves_to_another_view_is_refused(found):
+    """The pattern ``s/<str:text>/`` comes first, so ``fixed`` cannot be reached."""
     with pytest.raises(InvalidArguments, match="There is no"):
         found["fixed"].target({})
 
 
-def test_groups_without_names_and_alternatives_make_no_address(found):
+def test_pattern_with_unnamed_groups_is_not_reversible(found):
     assert not found["unnamed"].reversible
     assert found["regex"].reversible
     assert found["either"].reversible
 
 
-def test_each_set_of_arguments_is_a_way(found):
+def test_patterns_with_different_arguments(found):
     assert [list(way.converters) for way in found["optional"].ways()] == [
         [], ["page"], ["page", "order"],
     ]  # fmt: skip
 
 
 @override_settings(FORCE_SCRIPT_NAME="/shop")
-def test_a_mount_point_is_no_part_of_the_path():
+def test_script_name_is_not_part_of_the_path():
     with request_environment():
         target = routes()["seen"].target({})
         assert (target.path, path_info("/shop/seen/"), path_info("/seen/")) == (
@@ -166,7 +165,7 @@ def test_a_mount_point_is_no_part_of_the_path():
         )  # fmt: skip
 
 
-def test_what_a_view_says_of_itself(found):
+def test_description_and_path_of_a_view(found):
     assert found["billing:list"].words == "The invoices of your company."
     assert found["billing:close"].words == "Close an invoice."
     assert found["billing:edit"].words is None

@@ -1,4 +1,4 @@
-"""Pages with blocks, ingredients and tags; recipes with parts; people; and what is said of them."""
+"""Pages with blocks, ingredients and tags, recipes with steps, and reviews."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wagtail.models import Orderable, Page
 
 
 class Review(models.Model):
-    """What people say of anything."""
+    """A review of any object."""
 
     author = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE)
     text = models.TextField()

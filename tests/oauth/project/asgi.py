@@ -1,4 +1,4 @@
-"""The endpoint, beside Django."""
+"""The MCP endpoint, next to Django."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Documents of clients, which are all had from one server on this machine."""
+"""Fetch metadata documents of clients from a local server."""
 
 import os
 

@@ -1,1 +1,1 @@
-"""A project that has put models of its own in the place of all of django-oauth-toolkit's."""
+"""A project that replaces all swappable models of django-oauth-toolkit."""

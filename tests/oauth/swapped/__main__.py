@@ -1,4 +1,4 @@
-"""A client is let in, shown, and disconnected. Prints what models those were."""
+"""Authorize, list and disconnect a client. Print the models that were used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each with one column more, as projects have them."""
+"""The replaced models, each with an additional column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site of the page, and people without a browser who sign in elsewhere."""
+"""The site of the documentation page, and simulated users who sign in at a provider."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINK = re.compile(r'href="([^"]*/oidc/(\w+)/login/[^"]*)"')
 
 @cache
 def _template() -> Path:
-    """A folder with the tables made, to be copied."""
+    """Return a folder with a migrated database, to be copied."""
     folder = Path(tempfile.mkdtemp(prefix="django_mcp_third_"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     nowhere = "http://127.0.0.1:9"
@@ -37,7 +37,7 @@ def _template() -> Path:
 
 
 class ThirdSite:
-    """Its file, its address, and what whoever runs it may do by ``manage.py``."""
+    """The folder, the URL and the management commands of the site."""
 
     def __init__(self, folder: Path, company: Provider, other: Provider) -> None:
         self.folder, self.port = folder, free_port()
@@ -62,7 +62,7 @@ class ThirdSite:
 
 
 class Guest(agent.Person):
-    """Who signs in by an account elsewhere."""
+    """A user who signs in by an account at a provider."""
 
     def __init__(self, account: str, at: str = "company", allow: bool = True) -> None:
         super().__init__(account, allow)
@@ -77,7 +77,7 @@ class Guest(agent.Person):
         return await web.post(there.url, data={"account": self.name}, follow_redirects=True)
 
     async def _sent_away(self, web: Any, page: Any) -> Any:
-        """By the page that lists the providers, and the one that asks whether to go there."""
+        """Follow the page that lists the providers, and the one that confirms the redirect."""
         (link,) = {html.unescape(url) for url, name in LINK.findall(page.text) if name == self.at}
         sure = await web.get(urljoin(str(page.url), link))
         return await web.post(sure.url, data=agent.fields(sure), follow_redirects=True)

@@ -41,7 +41,7 @@ class Provider:
                 provider._answer(self, self.rfile.read(length).decode())
 
             def log_message(self, *arguments: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self.label = label
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -69,7 +69,7 @@ class Provider:
         self._thread.join()
 
     def expire(self) -> None:
-        """No access token that was given out is good any more; refresh tokens are."""
+        """Expire all issued access tokens, but no refresh tokens."""
         self.access.clear()
 
     # What it answers.
@@ -102,7 +102,7 @@ class Provider:
         return 200, {"keys": [public(self._key, kid="one")]}, {}
 
     def _authorize(self, handler: Any, query: JSON, form: JSON) -> Answer:
-        """The page, and where it leads: whoever has an account types its name."""
+        """The login page, and the redirect after an account name was entered."""
         assert query["client_id"] == CLIENT and query["response_type"] == "code"
         assert query["code_challenge_method"] == "S256" and query["state"]
         if handler.command == "GET":

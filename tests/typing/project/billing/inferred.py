@@ -1,4 +1,4 @@
-"""The types that mypy infers of what ``django_mcp`` returns."""
+"""The types that mypy infers for the return values of ``django_mcp``."""
 
 from dataclasses import dataclass
 from enum import Enum
