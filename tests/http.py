@@ -447,7 +447,7 @@ class HttpClient(Speaker, Site):
         if isinstance(name := params.get(NAMED.get(method)), str):
             found["mcp-name"] = encoded(name)
         tool = self.server._catalog.tools.get(str(params.get("name")))
-        for path, header in tool._mirrored if tool is not None else ():
+        for path, header in tool._arguments.headers.items() if tool is not None else ():
             value = value_at(path, params.get("arguments", {}))
             if isinstance(value, str | int):
                 found[f"mcp-param-{header}"] = encoded(value)

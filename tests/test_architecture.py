@@ -160,6 +160,7 @@ def import_circles(root: Path) -> Iterator[str]:
 
 
 def is_in_calls(circle: str) -> bool:
+    """Whether all modules of a circle are in ``calls``, whose circles remain to be resolved."""
     return all(module.startswith("django_mcp.calls.") for module in circle.split(" -> "))
 
 
@@ -247,6 +248,16 @@ def test_packages_import_only_lower_levels():
 
 def test_modules_do_not_import_each_other():
     assert not [circle for circle in import_circles(ROOT) if not is_in_calls(circle)]
+
+
+def test_circles_inside_functions_and_for_type_checking_are_found(tmp_path):
+    package = tmp_path / "django_mcp"
+    package.mkdir()
+    (package / "a.py").write_text("def later():\n    from .b import B\n")
+    (package / "b.py").write_text("if TYPE_CHECKING:\n    from .c import C\n")
+    (package / "c.py").write_text("from . import a\n")
+    names = "django_mcp.a -> django_mcp.b -> django_mcp.c -> django_mcp.a"
+    assert list(import_circles(tmp_path)) == [names]
 
 
 def test_some_packages_import_only_the_standard_library():

@@ -1,10 +1,11 @@
 """
 Read-only admin pages of sessions, streams, events and calls.
 
-Rows are read from ``DJANGO_MCP["DATABASE"]``, which may differ from the project's database. Session
-ids are stored as digests, and only the first characters are shown.
+``ReadOnlyAdmin`` is the base of all admins of this app. ``SessionDatabaseAdmin`` reads rows from
+``DJANGO_MCP["DATABASE"]``, which may differ from the project's database.
 
-``ReadOnlyAdmin`` is the base. Columns in ``private`` are fetched and shown for superusers only.
+Messages between clients and the project may contain any data, so only superusers see the fields in
+``private``. Session ids are stored as digests, and the pages show only their first characters.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ MAX_VALUE_LENGTH = 20_000  # characters of one value on a page
 class ReadOnlyAdmin(ModelAdmin):
     """Base of admins that list and show rows, and never change them.
 
-    ``private`` maps fields that only superusers see to the columns that they show.
+    ``private`` maps fields that only superusers see to the database columns that they show.
     """
 
     private: dict[str, str] = {}
-    linked: tuple[str, ...] = ()  # foreign keys by which other lists link here
-    show_full_result_count = False
+    linked: tuple[str, ...] = ()  # foreign keys by which links from other pages filter this list
+    show_full_result_count = False  # counting all rows of a large table is slow
     list_per_page = 50
     ordering = ("-pk",)
 
@@ -58,6 +59,7 @@ class ReadOnlyAdmin(ModelAdmin):
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        # ``private`` columns may be large. They are loaded only when they are shown.
         return super().get_queryset(request).defer(*self.private.values())
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
@@ -71,43 +73,45 @@ class ReadOnlyAdmin(ModelAdmin):
 
         A filter by another column would reveal its hidden value, one guess at a time.
         """
-        offered = (one[0] if isinstance(one, tuple) else one for one in self.list_filter)
-        known = lookup.split(LOOKUP_SEP)[0] in {*offered, *self.linked}
-        return known and super().lookup_allowed(lookup, value, request)
+        filters = (item[0] if isinstance(item, tuple) else item for item in self.list_filter)
+        is_filter = lookup.split(LOOKUP_SEP)[0] in {*filters, *self.linked}
+        return is_filter and super().lookup_allowed(lookup, value, request)
 
-    def allowed(self, request: HttpRequest, codename: str) -> bool:
+    def has_perm(self, request: HttpRequest, codename: str) -> bool:
         user: Any = request.user
         return bool(user.has_perm(f"{self.opts.app_label}.{codename}"))
 
-    def note(self, request: HttpRequest, rows: list[Any], flag: int, message: str = "") -> None:
-        """Write entries to the admin's log."""
+    def log_action(
+        self, request: HttpRequest, rows: list[Any], flag: int, message: str = ""
+    ) -> None:
+        """Write one entry per row to the admin's history. ``flag`` is one of Django's."""
         LogEntry.objects.log_actions(request.user.pk, rows, flag, message)  # type: ignore[arg-type]
 
     def link(self, model: type[Model], text: object, **filters: Any) -> SafeString:
         """Return a link to a filtered list of another model."""
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"
-        address = reverse(name, current_app=self.admin_site.name)
-        return format_html('<a href="{}?{}">{}</a>', address, urlencode(filters), text)
+        url = reverse(name, current_app=self.admin_site.name)
+        return format_html('<a href="{}?{}">{}</a>', url, urlencode(filters), text)
 
 
 def is_superuser(request: HttpRequest) -> bool:
     return bool(getattr(request.user, "is_superuser", False))
 
 
-def shown(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a value as text or JSON, cut at ``MAX_VALUE_LENGTH`` characters."""
     text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
     return text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}…"
 
 
-class LogAdmin(ReadOnlyAdmin):
+class SessionDatabaseAdmin(ReadOnlyAdmin):
     """Base of admins of rows in the database ``DJANGO_MCP["DATABASE"]``."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).using(settings.DATABASE)
 
 
-class SessionAdmin(LogAdmin):
+class SessionAdmin(SessionDatabaseAdmin):
     list_display = (
         "pk", "server", "user_key", "client", "revision", "transport", "created", "last_seen",
     )  # fmt: skip
@@ -117,18 +121,19 @@ class SessionAdmin(LogAdmin):
     fields = (
         "server", "user_key", "owner", "client", "revision", "transport", "host",
         "initialized", "log_level", "created", "last_seen", "id_digest", "streams_link",
-        "calls_link", "subscriptions", "client_info_shown", "capabilities_shown", "news",
+        "calls_link", "subscriptions", "client_info_text", "capabilities_text",
+        "pending_changes_text",
     )  # fmt: skip
-    private = {"news": "pending_changes"}
+    private = {"pending_changes_text": "pending_changes"}
     actions = ("end",)
 
     def has_end_permission(self, request: HttpRequest) -> bool:
-        return self.allowed(request, "end_session")
+        return self.has_perm(request, "end_session")
 
     @admin.action(description=_("End selected sessions"), permissions=["end"])
     def end(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
         ended = [session for session in queryset if sessions.end(session)]
-        self.note(request, ended, DELETION)
+        self.log_action(request, ended, DELETION)
         message = ngettext("%d session was ended.", "%d sessions were ended.", len(ended))
         self.message_user(request, message % len(ended), messages.SUCCESS)
 
@@ -138,8 +143,8 @@ class SessionAdmin(LogAdmin):
 
     @admin.display(description=_("client"))
     def client(self, session: Session) -> str:
-        told = session.client_info if isinstance(session.client_info, dict) else {}
-        return shown(f"{told.get('name', '')} {told.get('version', '')}".strip())[:100]
+        info = session.client_info if isinstance(session.client_info, dict) else {}
+        return as_text(f"{info.get('name', '')} {info.get('version', '')}".strip())[:100]
 
     @admin.display(description=_("digest of the id"))
     def id_digest(self, session: Session) -> str:
@@ -154,19 +159,19 @@ class SessionAdmin(LogAdmin):
         return self.link(Call, _("calls"), session=session.pk)
 
     @admin.display(description=_("client info"))
-    def client_info_shown(self, session: Session) -> str:
-        return shown(session.client_info)
+    def client_info_text(self, session: Session) -> str:
+        return as_text(session.client_info)
 
     @admin.display(description=_("capabilities"))
-    def capabilities_shown(self, session: Session) -> str:
-        return shown(session.capabilities)
+    def capabilities_text(self, session: Session) -> str:
+        return as_text(session.capabilities)
 
     @admin.display(description=_("changes that are not sent yet"))
-    def news(self, session: Session) -> str:
-        return shown(session.pending_changes)
+    def pending_changes_text(self, session: Session) -> str:
+        return as_text(session.pending_changes)
 
 
-class StreamAdmin(LogAdmin):
+class StreamAdmin(SessionDatabaseAdmin):
     list_display = (
         "pk",
         "session",
@@ -190,7 +195,7 @@ class StreamAdmin(LogAdmin):
         return self.link(Event, _("events"), stream=stream.pk)
 
 
-class EventAdmin(LogAdmin):
+class EventAdmin(SessionDatabaseAdmin):
     list_display = ("name", "stream", "seq", "size", "final", "created")
     list_filter = ("final",)
     linked = ("stream",)
@@ -204,22 +209,22 @@ class EventAdmin(LogAdmin):
 
     @admin.display(description=_("message"))
     def message(self, event: Event) -> str:
-        return shown(event.data)
+        return as_text(event.data)
 
 
-class CallAdmin(LogAdmin):
+class CallAdmin(SessionDatabaseAdmin):
     list_display = ("pk", "method", "session", "user_key", "state", "cancelled", "created")
     list_filter = ("state", "cancelled", "method")
     linked = ("session",)
     list_select_related = ("session",)
     fields = (
         "session", "stream", "method", "user_key", "state", "cancelled", "rounds", "runs",
-        "created", "process", "fence", "scopes_shown", "id_shown", "params_shown", "meta_shown",
-        "known_shown",
+        "created", "process", "fence", "scopes_text", "id_text", "params_text", "meta_text",
+        "known_text",
     )  # fmt: skip
     private = {
-        "id_shown": "request_id", "params_shown": "params", "meta_shown": "meta",
-        "known_shown": "known",
+        "id_text": "request_id", "params_text": "params", "meta_text": "meta",
+        "known_text": "known",
     }  # fmt: skip
 
     @admin.display(description=_("user"), ordering="user")
@@ -227,21 +232,21 @@ class CallAdmin(LogAdmin):
         return call.user
 
     @admin.display(description=_("scopes"))
-    def scopes_shown(self, call: Call) -> str:
+    def scopes_text(self, call: Call) -> str:
         return " ".join(call.scopes or ())
 
     @admin.display(description=_("request id"))
-    def id_shown(self, call: Call) -> str:
-        return shown(call.request_id)
+    def id_text(self, call: Call) -> str:
+        return as_text(call.request_id)
 
     @admin.display(description=_("params"))
-    def params_shown(self, call: Call) -> str:
-        return shown(call.params)
+    def params_text(self, call: Call) -> str:
+        return as_text(call.params)
 
     @admin.display(description=_("meta"))
-    def meta_shown(self, call: Call) -> str:
-        return shown(call.meta)
+    def meta_text(self, call: Call) -> str:
+        return as_text(call.meta)
 
     @admin.display(description=_("answers"))
-    def known_shown(self, call: Call) -> str:
-        return shown(call.known)
+    def known_text(self, call: Call) -> str:
+        return as_text(call.known)

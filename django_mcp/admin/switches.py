@@ -35,16 +35,17 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 
-def declaring() -> list[Server]:
+def servers_with_declarations() -> list[Server]:
     return [server for server in servers() if not server._is_empty]
 
 
-def things() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
+def switch_choices() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
     """Yield what can be switched off, by server, as pairs of a form value and a label."""
-    for server in declaring():
-        whole = [(f"{server.name}|", _("everything"))]
+    for server in servers_with_declarations():
+        choices: list[tuple[str, Any]] = [(f"{server.name}|", _("everything"))]
         marks = dict.fromkeys(thing._mark for _kind, thing in declarations_of(server))
-        yield server.public_name, whole + [(f"{server.name}|{mark}", mark) for mark in marks]
+        choices += [(f"{server.name}|{mark}", mark) for mark in marks]
+        yield server.public_name, choices
 
 
 class SwitchForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -58,7 +59,7 @@ class SwitchForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["what"].choices = list(things())  # type: ignore[attr-defined]
+        self.fields["what"].choices = list(switch_choices())  # type: ignore[attr-defined]
 
     def clean_what(self) -> str:
         """Reject what is switched off already, because the row must be unique."""
@@ -70,7 +71,7 @@ class SwitchForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 class SwitchAdmin(ModelAdmin):
-    list_display = ("shown", "server", "reason", "since", "by")
+    list_display = ("name", "server", "reason", "since", "by")
     list_filter = ("server",)
     list_select_related = ("by",)
     fields = ("what", "reason")
@@ -95,35 +96,35 @@ class SwitchAdmin(ModelAdmin):
         super().save_model(request, obj, form, change)
 
     @admin.display(description=_("switched off"), ordering="thing")
-    def shown(self, switch: Switch) -> Any:
+    def name(self, switch: Switch) -> Any:
         return switch.thing or _("everything")
 
     # The decisions page.
 
     def get_urls(self) -> list[URLPattern]:
         decide = self.admin_site.admin_view(self.decisions)
-        own = path("decisions/", decide, name="django_mcp_switch_decisions")
-        return [own, *super().get_urls()]
+        decisions = path("decisions/", decide, name="django_mcp_switch_decisions")
+        return [decisions, *super().get_urls()]  # first: Django's pattern matches every path
 
     def may_decide(self, request: HttpRequest) -> bool:
         users = get_user_model()._meta
-        see = f"{users.app_label}.view_{users.model_name}"
+        permission = f"{users.app_label}.view_{users.model_name}"
         user: Any = request.user
-        return self.has_view_permission(request) and bool(user.has_perm(see))
+        return self.has_view_permission(request) and bool(user.has_perm(permission))
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        told = {"may_decide": self.may_decide(request), **(extra_context or {})}
-        return super().changelist_view(request, told)
+        context = {"may_decide": self.may_decide(request), **(extra_context or {})}
+        return super().changelist_view(request, context)
 
     def decisions(self, request: HttpRequest) -> HttpResponse:
         """Show what one user may do on a server with a token of these scopes, and why."""
         if not self.may_decide(request):
             raise PermissionDenied
         form = AccessReportForm(request.GET or None, by=request.user)
-        found = form.access_report() if form.is_bound and form.is_valid() else None
+        report = form.access_report() if form.is_bound and form.is_valid() else None
         context = self.admin_site.each_context(request)
         context |= {"title": _("Permissions by user"), "opts": self.opts, "form": form}
-        context["access_report"] = found
+        context["access_report"] = report
         return render(request, "django_mcp/admin/decisions.html", context)
 
 
@@ -142,9 +143,11 @@ class AccessReportForm(forms.Form):
     def __init__(self, *args: Any, by: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._by = by
-        known: Any = self.fields
-        known["server"].choices = [(one.name, one.public_name) for one in declaring()]
-        known["scopes"].choices = [(name, f"{name}: {one}") for name, one in offered().items()]
+        fields: Any = self.fields
+        fields["server"].choices = [
+            (server.name, server.public_name) for server in servers_with_declarations()
+        ]
+        fields["scopes"].choices = [(name, f"{name}: {one}") for name, one in offered().items()]
 
     def clean_user(self) -> Any:
         name = self.cleaned_data["user"]
@@ -160,9 +163,9 @@ class AccessReportForm(forms.Form):
 
     def access_report(self) -> list[AccessReportRow]:
         """Return a row for every declaration, as the server decides at this moment."""
-        given = self.cleaned_data
-        user, server = given["user"], server_named(given["server"])
-        principal = anonymous() if user is None else Principal(user, client_auth(given["scopes"]))
+        data = self.cleaned_data
+        user, server = data["user"], server_named(data["server"])
+        principal = anonymous() if user is None else Principal(user, client_auth(data["scopes"]))
         asked = Request(principal, server)
         with surrounded(asked):
             return access_report(declarations_of(server), asked)

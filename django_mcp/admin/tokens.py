@@ -71,12 +71,12 @@ class TokenForm(ModelForm):
 
 
 class TokenAdmin(ReadOnlyAdmin):
-    list_display = ("name", "user", "shown_prefix", "server", "state", "created", "last_used")
+    list_display = ("name", "user", "prefix_text", "server", "state", "created", "last_used")
     list_filter = (("revoked", admin.EmptyFieldListFilter), "server")
     list_select_related = ("user",)
     raw_id_fields = ("user",)
     fields = (
-        "user", "name", "shown_prefix", "server", "shown_scopes", "state", "created", "expires",
+        "user", "name", "prefix_text", "server", "scopes_text", "state", "created", "expires",
         "last_used", "revoked",
     )  # fmt: skip
     actions = ("end",)
@@ -87,10 +87,10 @@ class TokenAdmin(ReadOnlyAdmin):
     # Permissions.
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return self.allowed(request, "add_token")
+        return self.has_perm(request, "add_token")
 
     def has_end_permission(self, request: HttpRequest) -> bool:
-        return self.allowed(request, "revoke_token")
+        return self.has_perm(request, "revoke_token")
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Deny deletion on this admin's own pages, where tokens are revoked instead.
@@ -149,18 +149,18 @@ class TokenAdmin(ReadOnlyAdmin):
     def end(self, request: HttpRequest, queryset: QuerySet[Token]) -> None:
         valid = list(queryset.filter(revoked=None))
         count = revoke(Token.objects.filter(pk__in=[token.pk for token in valid]))
-        self.note(request, valid, CHANGE, "Revoked.")
+        self.log_action(request, valid, CHANGE, "Revoked.")
         message = ngettext("%d token was revoked.", "%d tokens were revoked.", count)
         self.message_user(request, message % count, messages.SUCCESS)
 
     # Columns.
 
     @admin.display(description=_("token"))
-    def shown_prefix(self, token: Token) -> str:
+    def prefix_text(self, token: Token) -> str:
         return f"{token.prefix}…"
 
     @admin.display(description=_("scopes"))
-    def shown_scopes(self, token: Token) -> str:
+    def scopes_text(self, token: Token) -> str:
         return " ".join(token.scopes)
 
     @admin.display(description=_("state"))

@@ -279,7 +279,7 @@ async def call_tool(run: CallRun) -> JSON:
 
     def read() -> dict[str, Any]:
         if run.mirrored is not None:
-            check_parameters(run.mirrored, arguments, tool._mirrored)
+            check_parameters(run.mirrored, arguments, tool._arguments.headers.items())
         return tool._arguments.read(arguments)
 
     work = Invocation(

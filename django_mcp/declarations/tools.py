@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.core.checks import CheckMessage, Warning
@@ -76,16 +75,6 @@ class Tool(Declaration):
     def _transaction(self) -> bool | str:
         """``atomic``, or False if the tool runs in no transaction."""
         return False if self._is_async or self.read_only else self.atomic
-
-    @cached_property
-    def _mirrored(self) -> list[tuple[tuple[str, ...], str]]:
-        """The paths of the arguments that HTTP headers mirror, and the names of the headers."""
-        from .arguments import mirrored_properties
-
-        return [
-            (path, prop["x-mcp-header"])
-            for path, prop in mirrored_properties(self._arguments.schema)
-        ]
 
     @property
     def _depends_on(self) -> Iterable[Declaration]:

@@ -1,8 +1,8 @@
 """
 Who may use what on a server, and which rule decides, for commands and the admin.
 
-The decision is the one that clients get. Its reason distinguishes hidden from missing things, so it
-is for people who run the server, never for clients.
+The decision is the one that clients get. Its reason distinguishes hidden from missing declarations,
+so it is for people who run the server, never for clients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..declarations.request import Request
     from ..declarations.server import Server
 
-_SOME = SimpleNamespace(pk="some")  # client of an authorization server
+_SOME_CLIENT = SimpleNamespace(pk="some")  # client of an authorization server
 SECTIONS = ("tools", "resources", "templates", "prompts")
 
 
@@ -42,36 +42,36 @@ def client_auth(scopes: Collection[str]) -> Auth | None:
 
     It counts as a client of an authorization server, which could request more scopes.
     """
-    return Auth(frozenset(scopes), application=_SOME) if scopes else None
+    return Auth(frozenset(scopes), application=_SOME_CLIENT) if scopes else None
 
 
 def declarations_of(server: Server) -> Iterator[tuple[str, Declaration]]:
     for kind in SECTIONS:
-        yield from ((kind, thing) for thing in getattr(server._catalog, kind).values())
+        yield from ((kind, declaration) for declaration in getattr(server._catalog, kind).values())
 
 
 def access_report(
-    things: Iterable[tuple[str, Declaration]], request: Request
+    declarations: Iterable[tuple[str, Declaration]], request: Request
 ) -> list[AccessReportRow]:
     """Return one row for each declaration, decided for the request's principal."""
     return [
         AccessReportRow(
             kind,
-            thing.name,
-            *_decided(thing, request),
-            thing._rule,
-            " ".join(thing._scopes) or "none",
-            thing._origin(),
+            declaration.name,
+            *_allowed_and_reason(declaration, request),
+            declaration._rule,
+            " ".join(declaration._scopes) or "none",
+            declaration._origin(),
         )
-        for kind, thing in things
+        for kind, declaration in declarations
     ]
 
 
-def _decided(thing: Declaration, request: Request) -> tuple[bool, str]:
+def _allowed_and_reason(declaration: Declaration, request: Request) -> tuple[bool, str]:
     """Return the decision and its reason. The project's code may raise in either."""
     try:
-        decision = decide(thing, request)
+        decision = decide(declaration, request)
         return decision.allowed, decision.reason
     except Exception as error:
-        failed = f"{type(error).__name__}: {error}"
-        return False, f"{thing._rule} fails, and with it every list: {failed}"
+        message = f"{type(error).__name__}: {error}"
+        return False, f"{declaration._rule} fails, and with it every list: {message}"

@@ -34,7 +34,7 @@ BOOLEANS = {
     "false": False, "no": False, "n": False, "off": False,
 }  # fmt: skip
 INTEGER = re.compile(r"-?[0-9]+\Z")
-NO = object()
+NO_VALUE = object()
 
 Schema = Mapping[str, Any]
 
@@ -46,13 +46,14 @@ def arguments(given: Iterable[str], schema: Schema) -> dict[str, Any]:
     for one in given:
         pair = PAIR.fullmatch(one)
         if pair is None:
-            raise ValueError(f"{one!r} is no argument: write key=value, or key:=json.")
+            raise ValueError(f"{one!r} is not an argument: write key=value, or key:=json.")
         if pair["sign"] == "=":
             texts.setdefault(pair["name"], []).append(pair["text"])
         else:
-            _put(found, pair["name"], _json(pair["name"], pair["text"]), schema)
+            _set_value(found, pair["name"], _json(pair["name"], pair["text"]), schema)
     for name, values in texts.items():
-        _put(found, name, typed(name, values, _part(name, schema), schema), schema)
+        value = typed_value(name, values, _property_schema(name, schema), schema)
+        _set_value(found, name, value, schema)
     return found
 
 
@@ -60,13 +61,13 @@ def _json(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ValueError(f"{name}: {text[:80]!r} is no JSON: {error}.") from None
+        raise ValueError(f"{name}: {text[:80]!r} is not JSON: {error}.") from None
 
 
 # Names.
 
 
-def _steps(name: str, schema: Schema) -> list[str]:
+def _path_of(name: str, schema: Schema) -> list[str]:
     """Return the path to a value: "a.b" is b in a, unless a property has the name "a.b"."""
     return [name] if name in _properties(schema, schema) else name.split(".")
 
@@ -78,17 +79,17 @@ def _properties(part: Any, root: Schema) -> dict[str, Any]:
     return found
 
 
-def _part(name: str, schema: Schema) -> Any:
+def _property_schema(name: str, schema: Schema) -> Any:
     """Return the schema of the value with that name."""
     part: Any = schema
-    for step in _steps(name, schema):
+    for step in _path_of(name, schema):
         part = _properties(part, schema).get(step, {})
     return part
 
 
-def _put(found: dict[str, Any], name: str, value: Any, schema: Schema) -> None:
-    *way, last = _steps(name, schema)
-    for step in way:
+def _set_value(found: dict[str, Any], name: str, value: Any, schema: Schema) -> None:
+    *path, last = _path_of(name, schema)
+    for step in path:
         found = found.setdefault(step, {})
         if not isinstance(found, dict):
             raise ValueError(f"{name}: {step} is given as a value as well.")
@@ -100,7 +101,7 @@ def _put(found: dict[str, Any], name: str, value: Any, schema: Schema) -> None:
 # Values.
 
 
-def typed(name: str, texts: Sequence[str], part: Any, root: Schema) -> Any:
+def typed_value(name: str, texts: Sequence[str], part: Any, root: Schema) -> Any:
     """Return the value of an argument's texts. Raise ``ValueError`` with a readable message."""
     possible = forms(part, root)
     lists = [form for form in possible if form.get("type") == "array"]
@@ -108,29 +109,29 @@ def typed(name: str, texts: Sequence[str], part: Any, root: Schema) -> Any:
     if lists and not whole:
         kinds = forms(lists[0].get("items", {}), root)
         others = [form for form in possible if form not in lists]
-        single = _read(texts[0], others) if others and len(texts) == 1 else NO
-        return [value(text, kinds) for text in texts] if single is NO else single
+        single = _read(texts[0], others) if others and len(texts) == 1 else NO_VALUE
+        return [parse_value(text, kinds) for text in texts] if single is NO_VALUE else single
     if len(texts) > 1:
         raise ValueError(f"{name} is given {len(texts)} times, and takes one value.")
-    return value(texts[0], possible)
+    return parse_value(texts[0], possible)
 
 
-def value(text: str, possible: Sequence[Schema]) -> Any:
+def parse_value(text: str, possible: Sequence[Schema]) -> Any:
     """Return the value of a text by the first schema that fits, else the text."""
     read = _read(text, possible)
-    return text if read is NO else read
+    return text if read is NO_VALUE else read
 
 
 def _read(text: str, possible: Sequence[Schema]) -> Any:
     for form in possible:
         for choice in _choices(form):
-            if _written(choice) == text:
+            if _choice_text(choice) == text:
                 return choice
     kinds = {kind for form in possible for kind in _kinds(form)}
     for kind, read in READERS.items():
-        if kind in kinds and (found := read(text, kinds)) is not NO:
+        if kind in kinds and (found := read(text, kinds)) is not NO_VALUE:
             return found
-    return NO
+    return NO_VALUE
 
 
 def _choices(form: Schema) -> list[Any]:
@@ -139,7 +140,7 @@ def _choices(form: Schema) -> list[Any]:
     return [*listed, *(one["const"] for one in titled if "const" in one)]
 
 
-def _written(choice: Any) -> str:
+def _choice_text(choice: Any) -> str:
     return choice if isinstance(choice, str) else json.dumps(choice)
 
 
@@ -149,35 +150,35 @@ def _kinds(form: Schema) -> list[str]:
 
 
 def _null(text: str, kinds: set[str]) -> Any:
-    return None if text == "null" or (not text and "string" not in kinds) else NO
+    return None if text == "null" or (not text and "string" not in kinds) else NO_VALUE
 
 
 def _boolean(text: str, kinds: set[str]) -> Any:
-    return BOOLEANS.get(text.lower(), NO)
+    return BOOLEANS.get(text.lower(), NO_VALUE)
 
 
 def _integer(text: str, kinds: set[str]) -> Any:
-    return int(text) if INTEGER.match(text) else NO
+    return int(text) if INTEGER.match(text) else NO_VALUE
 
 
 def _number(text: str, kinds: set[str]) -> Any:
-    """Return a number, but ``NO`` if text is allowed and a float would lose digits."""
+    """Return a number, but ``NO_VALUE`` if text is allowed and a float would lose digits."""
     if INTEGER.match(text):
         return int(text)
     try:
         number = float(text)
         exact = Decimal(text) == Decimal(repr(number))
     except (ValueError, InvalidOperation):
-        return NO
-    return number if isfinite(number) and (exact or "string" not in kinds) else NO
+        return NO_VALUE
+    return number if isfinite(number) and (exact or "string" not in kinds) else NO_VALUE
 
 
 def _structure(text: str, kinds: set[str]) -> Any:
     try:
         found = json.loads(text)
     except ValueError:
-        return NO
-    return found if isinstance(found, dict | list) else NO
+        return NO_VALUE
+    return found if isinstance(found, dict | list) else NO_VALUE
 
 
 READERS = {
@@ -203,8 +204,8 @@ def add_server(parser: CommandParser) -> None:
     )
 
 
-def add_user(parser: CommandParser, told: str) -> None:
-    parser.add_argument("--user", metavar="NAME", help=told)
+def add_user(parser: CommandParser, help: str) -> None:
+    parser.add_argument("--user", metavar="NAME", help=help)
     add_scopes(parser)
 
 
@@ -215,18 +216,18 @@ def add_scopes(parser: CommandParser) -> None:
     )  # fmt: skip
 
 
-def served(name: str) -> Server:
+def server_with_declarations(name: str) -> Server:
     """Return the server of that name, with declarations and no errors. Raise ``CommandError``."""
-    if named(name)._is_empty:
+    if find_server(name)._is_empty:
         found = ", ".join(one.public_name for one in servers() if not one._is_empty)
         hint = f" Or choose another server with --server: {found}." if found else ""
-        raise CommandError(EMPTY.format(name=named(name).public_name) + hint)
-    return resolved(name)
+        raise CommandError(EMPTY.format(name=find_server(name).public_name) + hint)
+    return checked_server(name)
 
 
-def resolved(name: str) -> Server:
+def checked_server(name: str) -> Server:
     """Return the server of that name, without errors. Raise ``CommandError``."""
-    server = named(name)
+    server = find_server(name)
     try:
         server.ready()
     except Misdeclared as error:
@@ -236,7 +237,7 @@ def resolved(name: str) -> Server:
     return server
 
 
-def named(name: str) -> Server:
+def find_server(name: str) -> Server:
     """Return the server of that name, in whatever state. Raise ``CommandError``."""
     try:
         return server_named(name)
@@ -244,7 +245,7 @@ def named(name: str) -> Server:
         raise CommandError(str(error)) from None
 
 
-def user_named(name: str) -> Any:
+def find_user(name: str) -> Any:
     """Return the user of that name, active or not. Raise ``CommandError``."""
     from django.contrib.auth import get_user_model
 
@@ -264,7 +265,7 @@ def principal(name: str | None, scopes: Sequence[str] = ()) -> Principal:
         if scopes:
             raise CommandError("--scope limits what a user may do. Add --user.", returncode=2)
         return anonymous()
-    user = user_named(name)
+    user = find_user(name)
     if not user.is_active:
         raise CommandError(f"{name!r} is inactive, and may use only what is PUBLIC.")
     return Principal(user, auth(scopes))
@@ -272,10 +273,10 @@ def principal(name: str | None, scopes: Sequence[str] = ()) -> Principal:
 
 def auth(scopes: Sequence[str]) -> Auth | None:
     """Return a token with these scopes, None without scopes. Raise ``CommandError``."""
-    return Auth(frozenset(checked(scopes))) if scopes else None
+    return Auth(frozenset(checked_scopes(scopes))) if scopes else None
 
 
-def checked(scopes: Sequence[str]) -> Sequence[str]:
+def checked_scopes(scopes: Sequence[str]) -> Sequence[str]:
     """Return ``scopes`` after validation. Raise ``CommandError``."""
     try:
         check_scopes(scopes)
@@ -284,7 +285,7 @@ def checked(scopes: Sequence[str]) -> Sequence[str]:
     return scopes
 
 
-def token(text: str | None) -> str | None:
+def checked_token(text: str | None) -> str | None:
     """Return the given access token. Raise ``CommandError``, which does not contain it."""
     if text is not None and not TOKEN.fullmatch(text):
         raise CommandError("An access token may contain only letters, digits and ._~+/-.")

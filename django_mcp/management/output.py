@@ -23,7 +23,7 @@ from django.core.management.base import (
     DjangoHelpFormatter,
 )
 
-GAP, NARROWEST = "  ", 14
+GAP, MIN_COLUMN_WIDTH = "  ", 14
 Style = Callable[[str], str]
 Row = Sequence[str]
 
@@ -76,27 +76,27 @@ class HelpfulCommand(BaseCommand):
 
     def note(self, words: str, style: Style | None = None) -> None:
         """Write a message to stderr that is not part of the result."""
-        shown = printable(words, keep="\n")
-        self.stderr.write(shown, style if style and self.stderr.isatty() else str)
+        text = printable(words, keep="\n")
+        self.stderr.write(text, style if style and self.stderr.isatty() else str)
 
 
 def table(
     rows: Sequence[Row], width: int | None = None, styles: Sequence[Style] = (), indent: str = ""
 ) -> Iterator[str]:
     """Yield rows as lines in columns. Cells wrap if there is a ``width``."""
-    shown = [[printable(cell) for cell in row] for row in rows]
-    if not shown:
+    cells = [[printable(cell) for cell in row] for row in rows]
+    if not cells:
         return
-    natural = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    natural = [max(map(len, column)) for column in zip(*cells, strict=True)]
     widths = natural if width is None else _fitted(natural, width - len(indent))
-    for row in shown:
+    for row in cells:
         yield from _lines(row, widths, styles, indent)
 
 
 def _fitted(widths: Sequence[int], total: int) -> list[int]:
     """Return column widths, the widest narrowed until the row fits or becomes unreadable."""
     fitted, gaps = list(widths), len(GAP) * (len(widths) - 1)
-    while sum(fitted) + gaps > total and max(fitted) > NARROWEST:
+    while sum(fitted) + gaps > total and max(fitted) > MIN_COLUMN_WIDTH:
         fitted[fitted.index(max(fitted))] -= 1
     return fitted
 

@@ -392,11 +392,11 @@ def _hidden(why: str, text: str) -> str:
 
 def assigned(name: str, values: Sequence[str], sign: str = "=") -> str:
     """Return an assignment of a list, on one line or with one item per line."""
-    told = [json.dumps(value, ensure_ascii=False) for value in values]
-    line = f"    {name} {sign} [{', '.join(told)}]"
+    literals = [json.dumps(value, ensure_ascii=False) for value in values]
+    line = f"    {name} {sign} [{', '.join(literals)}]"
     if len(line) <= WIDTH:
         return line
-    return "\n".join([f"    {name} {sign} [", *(f"        {one}," for one in told), "    ]"])
+    return "\n".join([f"    {name} {sign} [", *(f"        {one}," for one in literals), "    ]"])
 
 
 def _hashed(parts: Iterable[str], indent: int = 4) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TextIO
 
 from django.core.management.base import CommandError
@@ -18,7 +19,7 @@ from django.core.management.base import CommandError
 from ..declarations.schema_summary import PropertyLine, kind, lines
 from ..declarations.schemas import violations
 from ..testing.questions import CANCEL, DECLINE
-from .arguments import PAIR, typed
+from .arguments import PAIR, typed_value
 from .output import printable
 
 JSON = dict[str, Any]
@@ -49,32 +50,34 @@ class TerminalQuestions:
         for one in given:
             pair = PAIR.fullmatch(one)
             if pair is None or pair["sign"] != "=":
-                raise CommandError(f"{one!r} is no answer: write --answer KEY=VALUE.", returncode=2)
+                hint = "write --answer KEY=VALUE."
+                raise CommandError(f"{one!r} is not an answer: {hint}", returncode=2)
             self._given.setdefault(pair["name"], []).append(pair["text"])
 
     # The functions that the test client calls (``testing.questions``).
 
     async def elicit(self, message: str, schema: JSON) -> Any:
         fields = {line.name: line for line in lines(schema)}
-        known = self._known(fields, schema)
+        known = self._answers_of_options(fields, schema)
         if not self.asks and not known:
             raise CommandError(_unanswered(message, fields))
         self._say(message)
-        return self._asked(lambda: self._filled_in(fields, schema, known))
+        return self._answer_or_refusal(lambda: self._fill_in(fields, schema, known))
 
     async def visit(self, message: str, url: str) -> Any:
         self._say(f"{message}\n{url}")
         if not self.asks:
-            raise CommandError("The tool sends its user to a page: run it at a terminal.")
-        return self._asked(lambda: bool(self._line("Press Enter when it is done: ")) or True)
+            raise CommandError("The tool sends the user to a web page. Use a terminal.")
+        wait = partial(self._line, "Press Enter when it is done: ")
+        return self._answer_or_refusal(lambda: bool(wait()) or True)
 
     async def sample(self, messages: Sequence[JSON]) -> Any:
-        self._say("The tool asks for what a model would write to this:")
+        self._say("The tool asks for the answer of a language model to this:")
         for message in messages:
             self._say(f"  {message.get('role', '')}: {_text(message.get('content'))}")
-        return self._asked(lambda: self._line("> "))
+        return self._answer_or_refusal(lambda: self._line("> "))
 
-    def _asked(self, ask: Any) -> Any:
+    def _answer_or_refusal(self, ask: Callable[[], Any]) -> Any:
         try:
             return ask()
         except InputEnded:
@@ -86,7 +89,7 @@ class TerminalQuestions:
 
     # Forms.
 
-    def _known(self, fields: Mapping[str, PropertyLine], schema: JSON) -> JSON:
+    def _answers_of_options(self, fields: Mapping[str, PropertyLine], schema: JSON) -> JSON:
         """Return the answers that options give.
 
         Of several values of one name, each answers one question.
@@ -97,12 +100,12 @@ class TerminalQuestions:
                 part = schema["properties"][name]
                 several = part.get("type") == "array"
                 texts = listed if several else [listed.pop(0) if len(listed) > 1 else listed[0]]
-                found[name] = _fitting(name, texts, part, schema)
+                found[name] = _checked_value(name, texts, part, schema)
             elif self._agrees and fields[name].type == "yes or no":
                 found[name] = True
         return found
 
-    def _filled_in(self, fields: Mapping[str, PropertyLine], schema: JSON, known: JSON) -> JSON:
+    def _fill_in(self, fields: Mapping[str, PropertyLine], schema: JSON, known: JSON) -> JSON:
         answers = dict(known)
         for name, line in fields.items():
             if name not in answers and self.asks:
@@ -115,18 +118,18 @@ class TerminalQuestions:
         part = schema["properties"][line.name]
         title = part.get("title") or ("" if alone else line.name)
         default = f" [{line.default}]" if line.default else ""
-        told = f"{title} ({line.type}){default}: ".strip()
+        label = f"{title} ({line.type}){default}: ".strip()
         for choice in part.get("oneOf", ()):
             self._say(f"  {choice.get('const')}  {choice.get('title', '')}".rstrip())
         while True:
-            text = self._line(told)
+            text = self._line(label)
             if not text and (line.default or not line.required):
                 return part.get("default")
             if not text:
                 self._say("It is required; Ctrl-D declines to answer.")
                 continue
             try:
-                return _fitting(line.name, _parts(text, part), part, schema)
+                return _checked_value(line.name, _parts(text, part), part, schema)
             except CommandError as error:
                 self._say(str(error))
 
@@ -135,24 +138,24 @@ class TerminalQuestions:
     def _say(self, words: str) -> None:
         self._write(printable(words, keep="\n") + "\n")
 
-    def _line(self, told: str) -> str:
+    def _line(self, label: str) -> str:
         with _interruptible():
-            self._write(printable(told) + " ")
+            self._write(printable(label) + " ")
             line = self._reading.readline()
         if not line:
             raise InputEnded
         return line.strip()
 
 
-def _fitting(name: str, texts: Sequence[str], part: JSON, schema: JSON) -> Any:
+def _checked_value(name: str, texts: Sequence[str], part: JSON, schema: JSON) -> Any:
     """Return the value of a field. Raise ``CommandError`` if the tool would reject it."""
     try:
-        found = typed(name, texts, part, schema)
+        found = typed_value(name, texts, part, schema)
     except ValueError as error:
         raise CommandError(str(error)) from None
-    if wrong := violations({"properties": {name: part}}, {name: found}):
-        wanted = kind(part)
-        raise CommandError(wrong[0] if wanted in wrong[0] else f"{wrong[0]} ({wanted})")
+    if problems := violations({"properties": {name: part}}, {name: found}):
+        type, message = kind(part), problems[0]
+        raise CommandError(message if type in message else f"{message} ({type})")
     return found
 
 
@@ -184,5 +187,5 @@ def _text(content: Any) -> str:
 
 
 def _unanswered(message: str, fields: Mapping[str, PropertyLine]) -> str:
-    told = " ".join(f"--answer {line.name}=VALUE ({line.type})" for line in fields.values())
-    return f"The tool asks: {message}\nThere is nobody to ask here. Answer by {told}."
+    options = " ".join(f"--answer {line.name}=VALUE ({line.type})" for line in fields.values())
+    return f"The tool asks: {message}\nNo user can be asked here. Answer by {options}."

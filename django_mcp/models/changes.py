@@ -36,11 +36,11 @@ class Change(models.Model):
 
 
 class Interest(models.Model):
-    """A model whose changes a process, or sessions, want to be notified of."""
+    """A model of which a process, or the sessions of all processes, follow the changes."""
 
-    holder = models.CharField(max_length=32)
-    model = models.CharField(max_length=255)
-    since = models.DateTimeField()
+    holder = models.CharField(max_length=32)  # of a process, or of the sessions
+    model = models.CharField(max_length=255)  # its label
+    since = models.DateTimeField()  # when it was committed; in the future until then
     at = models.DateTimeField()  # when it was last renewed
 
     class Meta:
@@ -76,7 +76,9 @@ class BroadcastCursor(models.Model):
 class VisibilitySnapshot(models.Model):
     """Digests of the recently changed URIs that a principal could see in lists."""
 
-    name = models.CharField(primary_key=True, max_length=64)  # a digest of whose they are
+    name = models.CharField(
+        primary_key=True, max_length=64
+    )  # a digest of the cursor, server, principal and host
     owner = models.CharField(max_length=255)  # Principal.key
     uris = JSONText(default=list)  # shortened digests, the oldest first
 

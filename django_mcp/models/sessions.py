@@ -73,9 +73,9 @@ class Session(models.Model):
     transport = models.CharField(max_length=8, default="http")  # as the protocol names it
     host = models.CharField(max_length=300, default="")  # at which it began; empty if none is known
     owner = models.CharField(max_length=255)  # Principal.key
-    # A keyed digest of the network from which it began, where nobody owns it.
+    # A keyed digest of the network from which it began, if it is anonymous.
     network = models.CharField(max_length=32, default="", db_default="")
-    user = models.CharField(max_length=255, null=True)  # noqa: DJ001 - None is nobody
+    user = models.CharField(max_length=255, null=True)  # noqa: DJ001 - None: anonymous
     scopes = JSONText(null=True)  # of the token that it began with
     revision = models.CharField(max_length=16)  # over HTTP+SSE empty until it is initialized
     client_info = JSONText(default=dict)
@@ -105,10 +105,10 @@ class Subscription(models.Model):
     session = models.ForeignKey(Session, models.CASCADE, db_index=False)
     digest = models.CharField(max_length=64, db_index=True)
     uri = JSONText()
-    visible = models.BooleanField(default=True)  # to the session's owner, when last looked at
-    # Which row of which model it was then: "shop.invoice 5".
+    visible = models.BooleanField(default=True)  # to the session's owner, at the last check
+    # The model and key of the row behind the URI, at the last check: "shop.invoice 5".
     place = models.CharField(max_length=255, default="", db_index=True)
-    scopes = JSONText(null=True)  # of the token that it was asked with; None: the session's
+    scopes = JSONText(null=True)  # of the token that subscribed; None: the session's
 
     class Meta:
         default_permissions = ()
@@ -135,13 +135,13 @@ class Stream(models.Model):
     session = models.ForeignKey(Session, models.CASCADE)
     standalone = models.BooleanField(default=False)
     last = models.BigIntegerField(default=0)
-    first = models.BigIntegerField(default=1)  # of what is below, only responses are kept
+    first = models.BigIntegerField(default=1)  # of earlier events, only responses are kept
     size = models.BigIntegerField(default=0)  # bytes of its events
-    pending_responses = models.IntegerField(default=0)  # responses; with the last of them it closes
+    pending_responses = models.IntegerField(default=0)  # the last one closes the stream
     closed = models.BooleanField(default=False)
     ended = models.DateTimeField(null=True, db_index=True)
     reader = models.IntegerField(default=1)  # the number of its latest connection
-    released = models.IntegerField(default=0)  # connections up to this number are to end
+    released = models.IntegerField(default=0)  # connections up to this number must end
     nonce = models.CharField(max_length=32, default="")  # of the attempt that opens it
     pong = models.CharField(max_length=80, default="", db_default="")  # the last ping answered
     created = models.DateTimeField(default=timezone.now)
@@ -162,7 +162,7 @@ class Event(models.Model):
     data = models.TextField()
     size = models.IntegerField()
     final = models.BooleanField(default=False)  # a response
-    nonce = models.CharField(max_length=32, default="")  # of the flush that wrote it
+    nonce = models.CharField(max_length=32, default="")  # of the attempt that wrote it
     created = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -192,7 +192,7 @@ class Call(models.Model):
     method = models.CharField(max_length=100)
     params = JSONText(default=dict)
     meta = JSONText(default=dict)
-    user = models.CharField(max_length=255, null=True)  # noqa: DJ001 - None is nobody
+    user = models.CharField(max_length=255, null=True)  # noqa: DJ001 - None: anonymous
     scopes = JSONText(null=True)
     process = models.CharField(max_length=32, default="")
     fence = models.IntegerField(default=0)
@@ -218,13 +218,13 @@ class Call(models.Model):
 
 
 class Ask(models.Model):
-    """A question of a call, under the id that it has on the wire."""
+    """A question of a call. Its id is that of the JSON-RPC request to the client."""
 
     id = models.CharField(primary_key=True, max_length=32)
     call = models.ForeignKey(Call, models.CASCADE)
     key = JSONText(default=str)
     digest = models.CharField(max_length=64)
-    wire = JSONText()  # {"method", "params"}, in the newest revision's words
+    wire = JSONText()  # {"method", "params"}, in the newest revision's terms
     answer = JSONText(null=True)
     open = models.BooleanField(default=True)
     seconds = models.FloatField()
@@ -242,7 +242,7 @@ class Step(models.Model):
     """A step of a call (``request.once``), finished or under way."""
 
     call = models.CharField(max_length=64)
-    digest = models.CharField(max_length=64)  # of the key: databases may compare case-blind
+    digest = models.CharField(max_length=64)  # of the key: databases may ignore case
     key = JSONText()
     value = JSONText(null=True)
     doing = models.BooleanField(default=True)

@@ -1,10 +1,12 @@
 """
 Activity log: counts per day of what clients did for users.
 
-Calls are counted in memory and written by a background thread some seconds later, so that no
-request waits for it. Counts that are not written yet are lost when the process ends. The log keeps
-at most ``MAX_ROWS_PER_CLIENT_AND_USER`` rows per client and user, and none older than
-``RETENTION_DAYS``.
+A finished call adds to counts in memory. Some seconds later a background thread writes the counts,
+so no request waits for the database. Counts that are not written yet are lost when the process
+ends. The log keeps at most ``MAX_ROWS_PER_CLIENT_AND_USER`` rows per client and user, and none
+older than ``RETENTION_DAYS``.
+
+``consent_uses`` stores when each consent was last used.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import date, datetime, timedelta
 from itertools import groupby
@@ -52,57 +54,68 @@ class ActivityKey(NamedTuple):
     day: date
 
     @property
-    def key(self) -> str:
-        named = json.dumps([str(part) for part in self])
-        return hashlib.sha256(named.encode()).hexdigest()
+    def digest(self) -> str:
+        """The value of the unique column ``key``. It tells apart names that a collation equates."""
+        parts = json.dumps([str(part) for part in self])
+        return hashlib.sha256(parts.encode()).hexdigest()
 
 
-Noted = Mapping[ActivityKey, tuple[int, datetime]]  # how often, and the time of the last one
+Counts = Mapping[ActivityKey, tuple[int, datetime]]  # number of calls, and the time of the last one
 
 
 class ActivityCounter:
     """Counts of this process that are not written yet. Safe for several threads."""
 
     def __init__(self) -> None:
-        self._noted: dict[ActivityKey, tuple[int, datetime]] = {}
+        self._counts: dict[ActivityKey, tuple[int, datetime]] = {}
+        # Several event loops may add counts while a background thread takes them out. Without the
+        # lock, a count added between the two steps of either would be lost.
         self._lock = threading.Lock()
-        self._due = 0.0
+        self._next_write = 0.0  # monotonic time from which the next write may be scheduled
 
-    def note(self, call: CallRecord) -> None:
-        """Count a call, in the event loop. It does not block.
+    def add(self, call: CallRecord) -> None:
+        """Count a call. Call it in the event loop. It does not block.
 
-        Calls that come with no token of an OAuth client of this site are ignored.
+        Calls without a token of an OAuth client of this site are ignored.
         """
-        auth, model = call.principal.auth, get_application_model()
-        if auth is None or not isinstance(auth.application, model):
+        auth, application_model = call.principal.auth, get_application_model()
+        if auth is None or not isinstance(auth.application, application_model):
             return
         at = timezone.now().replace(second=0, microsecond=0)
-        whose = call.principal.user.pk, auth.application.client_id
-        names = call.server[:MAX_CLIENT_ID_LENGTH], call.method, call.name[:MAX_CALL_NAME_LENGTH]
-        doing = ActivityKey(*whose, *names, at.date())
+        key = ActivityKey(
+            call.principal.user.pk,
+            auth.application.client_id,
+            call.server[:MAX_CLIENT_ID_LENGTH],
+            call.method,
+            call.name[:MAX_CALL_NAME_LENGTH],
+            at.date(),
+        )
         with self._lock:
-            if doing in self._noted or len(self._noted) < MAX_PENDING_ROWS:
-                self._noted[doing] = (self._noted.get(doing, (0, at))[0] + 1, at)
-        self._attend()
+            if key in self._counts or len(self._counts) < MAX_PENDING_ROWS:
+                count, _last = self._counts.get(key, (0, at))
+                self._counts[key] = (count + 1, at)
+        self._schedule_write()
 
-    def _attend(self) -> None:
+    def _schedule_write(self) -> None:
         """Schedule one write for all calls of the next ``WRITE_INTERVAL_SECONDS`` seconds."""
-        moment = time.monotonic()
-        if moment >= self._due:
-            self._due = moment + WRITE_INTERVAL_SECONDS
-            asyncio.get_running_loop().call_later(WRITE_INTERVAL_SECONDS, self._begin)
+        now = time.monotonic()
+        if now >= self._next_write:
+            self._next_write = now + WRITE_INTERVAL_SECONDS
+            asyncio.get_running_loop().call_later(WRITE_INTERVAL_SECONDS, self._start_write)
 
-    def _begin(self) -> None:
-        with suppress(Busy, RuntimeError):  # the thread pool is full, or the interpreter exits
+    def _start_write(self) -> None:
+        # The thread pool may be full, or the interpreter exits. The next write includes the counts.
+        with suppress(Busy, RuntimeError):
             threads.background.run_in_background(self.write)
 
     def write(self) -> None:
         """Write all counts. Call it in a thread, because it queries the database."""
         with self._lock:
-            noted, self._noted = self._noted, {}
+            counts, self._counts = self._counts, {}
         try:
-            for _whose, doings in groupby(_of_people_there(noted), key=lambda one: one[:2]):
-                _write([(one, *noted[one]) for one in doings])
+            keys = _keys_of_existing_users(counts)
+            for _client_and_user, group in groupby(keys, key=lambda key: key[:2]):
+                _write_rows([(key, *counts[key]) for key in group])
         except Error as error:
             logger.info("Activity of clients could not be stored: %s", error)
 
@@ -110,77 +123,83 @@ class ActivityCounter:
 activities = ActivityCounter()
 
 
-def _of_people_there(noted: Noted) -> Iterator[ActivityKey]:
-    """Yield the rows whose user still exists, sorted: an insert for another one would fail."""
-    pks = sorted({doing.user for doing in noted})
+def _keys_of_existing_users(counts: Counts) -> list[ActivityKey]:
+    """Return the keys whose user still exists. An insert for a deleted user would fail.
+
+    They are sorted, so that processes lock the rows in the same order and cannot deadlock.
+    """
+    pks = sorted({key.user for key in counts})
     users = get_user_model()._base_manager
-    there = {
-        pk
-        for at in range(0, len(pks), ROWS_PER_STATEMENT)
-        for pk in users.filter(pk__in=pks[at : at + ROWS_PER_STATEMENT]).values_list(
-            "pk", flat=True
-        )
-    }
-    yield from sorted(doing for doing in noted if doing.user in there)
+    existing: set[Any] = set()
+    for start in range(0, len(pks), ROWS_PER_STATEMENT):
+        some = users.filter(pk__in=pks[start : start + ROWS_PER_STATEMENT])
+        existing.update(some.values_list("pk", flat=True))
+    return sorted(key for key in counts if key.user in existing)
 
 
-def _write(rows: list[tuple[ActivityKey, int, datetime]]) -> None:
+def _write_rows(rows: list[tuple[ActivityKey, int, datetime]]) -> None:
     """Write the rows of one client and one user, in one transaction."""
     with transaction.atomic(using=router.db_for_write(Activity)):
-        is_new = [_counted(doing, times, at) for doing, times, at in rows]
+        is_new = [_add_to_row(key, count, at) for key, count, at in rows]
         if any(is_new):
-            _prune(rows[0][0])
+            _delete_surplus_rows(rows[0][0])
 
 
-def _counted(doing: ActivityKey, times: int, at: datetime) -> bool:
+def _add_to_row(key: ActivityKey, count: int, at: datetime) -> bool:
     """Add to a row's count, and create the row if necessary. Return whether there was none.
 
     Another process may insert the row at the same moment. Then the insert is ignored, and the
     UPDATE after it adds to that row.
     """
-    row, changes = Activity.objects.filter(key=doing.key), {"count": F("count") + times, "at": at}
+    row = Activity.objects.filter(key=key.digest)
+    changes = {"count": F("count") + count, "at": at}
     if row.update(**changes):
         return False
-    user, *names, _day = doing
-    columns = dict(zip(("client_id", "server", "method", "name"), names, strict=True))
-    new = Activity(key=doing.key, user_id=user, at=at, **columns)
-    Activity.objects.bulk_create([new], ignore_conflicts=True)
+    empty = Activity(
+        key=key.digest,
+        user_id=key.user,
+        client_id=key.client_id,
+        server=key.server,
+        method=key.method,
+        name=key.name,
+        at=at,
+    )
+    Activity.objects.bulk_create([empty], ignore_conflicts=True)
     row.update(**changes)
     return True
 
 
-def _prune(doing: ActivityKey) -> None:
-    rows = Activity.objects.filter(user=doing.user, client_id=doing.client_id)
-    old().filter(user=doing.user, client_id=doing.client_id).delete()
+def _delete_surplus_rows(key: ActivityKey) -> None:
+    """Delete the rows of a client and user that are too old or too many."""
+    rows = Activity.objects.filter(user=key.user, client_id=key.client_id)
+    expired_activities().filter(user=key.user, client_id=key.client_id).delete()
     newest = rows.order_by("-at", "-pk").values_list("pk", flat=True)
-    if beyond := list(
-        newest[MAX_ROWS_PER_CLIENT_AND_USER : MAX_ROWS_PER_CLIENT_AND_USER + ROWS_PER_STATEMENT]
-    ):
-        rows.filter(pk__in=beyond).delete()
+    end = MAX_ROWS_PER_CLIENT_AND_USER + ROWS_PER_STATEMENT
+    if surplus := list(newest[MAX_ROWS_PER_CLIENT_AND_USER:end]):
+        rows.filter(pk__in=surplus).delete()
 
 
-def old() -> QuerySet[Activity]:
+def expired_activities() -> QuerySet[Activity]:
     """Return the rows that are older than ``RETENTION_DAYS``."""
     return Activity.objects.filter(at__lt=timezone.now() - timedelta(days=RETENTION_DAYS))
 
 
-def forget_old() -> int:
+def delete_expired_activities() -> int:
     """Delete the rows that are older than ``RETENTION_DAYS``, in batches. Return how many."""
     total = 0
-    while pks := list(old().values_list("pk", flat=True)[:ROWS_PER_STATEMENT]):
+    while pks := list(expired_activities().values_list("pk", flat=True)[:ROWS_PER_STATEMENT]):
         total += Activity.objects.filter(pk__in=pks).delete()[0]
     return total
 
 
-# Time of the last use of each consent, for every request.
-
-
-def _used(pairs: Collection[tuple[Any, str]]) -> None:
+def _write_consent_uses(pairs: Collection[tuple[Any, str]]) -> None:
+    """Set ``last_used`` of the consents of these pairs of user and client id."""
     now = timezone.now()
     by_client = sorted(pairs, key=lambda pair: pair[1])
-    for client_id, some in groupby(by_client, key=lambda pair: pair[1]):
-        given = Consent.objects.filter(client_id=client_id, user__in=[user for user, _ in some])
-        given.filter(revoked=None).update(last_used=now)
+    for client_id, group in groupby(by_client, key=lambda pair: pair[1]):
+        consents = Consent.objects.filter(client_id=client_id, user__in=[user for user, _ in group])
+        consents.filter(revoked=None).update(last_used=now)
 
 
-uses = SparseLastUsedTimes(_used)
+# The verifier notes the pair of user and client at every request with a token.
+consent_uses = SparseLastUsedTimes(_write_consent_uses)

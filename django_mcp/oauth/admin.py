@@ -26,13 +26,13 @@ from django.utils.translation import ngettext
 from oauth2_provider.models import get_application_model
 
 from ..admin.log import ReadOnlyAdmin
-from .authorization_request import in_ascii, plain
+from .authorization_request import displayable, in_ascii
 from .models import Activity, ClientProfile, Consent, Source
-from .registration_limits import forget
+from .registration_limits import delete_if_stale
 from .revocation import revoke_client, revoke_consents
 
 
-class _Admin(ReadOnlyAdmin):
+class OAuthAdmin(ReadOnlyAdmin):
     """Base of read-only admins with actions."""
 
     def has_end_permission(self, request: HttpRequest) -> bool:
@@ -40,14 +40,14 @@ class _Admin(ReadOnlyAdmin):
         return self.has("change", request)
 
     def has(self, what: str, request: HttpRequest) -> bool:
-        return self.allowed(request, f"{what}_{self.opts.model_name}")
+        return self.has_perm(request, f"{what}_{self.opts.model_name}")
 
-    def done(self, request: HttpRequest, rows: list[Any], note: str, told: str) -> None:
+    def record_action(self, request: HttpRequest, rows: list[Any], note: str, message: str) -> None:
         """Write an action to the admin's history, and show a message to the user."""
-        self.note(request, rows, CHANGE if note else DELETION, note)
-        self.message_user(request, told, messages.SUCCESS)
+        self.log_action(request, rows, CHANGE if note else DELETION, note)
+        self.message_user(request, message, messages.SUCCESS)
 
-    def address(self, model: Any, page: str, *args: Any) -> str | None:
+    def url(self, model: Any, page: str, *args: Any) -> str | None:
         """Return the URL of an admin page of ``model``; None if the model is not registered."""
         if not self.admin_site.is_registered(model):
             return None
@@ -55,7 +55,7 @@ class _Admin(ReadOnlyAdmin):
         return reverse(name, args=args, current_app=self.admin_site.name)
 
 
-class Whether(admin.EmptyFieldListFilter):
+class IsSetListFilter(admin.EmptyFieldListFilter):
     """List filter for dates: all, not set, set."""
 
     def choices(self, changelist: Any) -> Iterator[Any]:
@@ -65,25 +65,25 @@ class Whether(admin.EmptyFieldListFilter):
 
 
 @admin.register(ClientProfile)
-class ClientProfileAdmin(_Admin):
+class ClientProfileAdmin(OAuthAdmin):
     change_list_template = "django_mcp_oauth/admin_clients.html"
     list_display = (
-        "shown_name", "source", "host", "created", "last_authorized", "last_used", "blocked",
+        "display_name", "source", "host", "created", "last_authorized", "last_used", "blocked",
         "consents", "application",
     )  # fmt: skip
     list_filter = (
         "source",
-        ("blocked", Whether),
-        ("last_authorized", Whether),
+        ("blocked", IsSetListFilter),
+        ("last_authorized", IsSetListFilter),
         "created",
     )
     search_fields = ("name", "client_id")
     fields = (
-        "client_id", "shown_name", "source", "host", "application", "consents", "redirect_uris",
+        "client_id", "display_name", "source", "host", "application", "consents", "redirect_uris",
         "client_uri", "logo_uri", "application_type", "auth_method", "jwks_uri", "created",
         "fetched", "last_authorized", "last_used", "blocked",
     )  # fmt: skip
-    actions = ("block", "let_in", "revoke", "forget")
+    actions = ("block", "unblock", "revoke", "forget")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         owner = f"user__{get_user_model().USERNAME_FIELD}"
@@ -92,15 +92,15 @@ class ClientProfileAdmin(_Admin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        by_hand = {"by_hand": self._by_hand(request)}
-        return super().changelist_view(request, by_hand | (extra_context or {}))
+        add_url = {"add_url": self._add_url(request)}
+        return super().changelist_view(request, add_url | (extra_context or {}))
 
-    def _by_hand(self, request: HttpRequest) -> str | None:
+    def _add_url(self, request: HttpRequest) -> str | None:
         """Return the URL at which to register a client by hand; None without permission."""
         model = get_application_model()
-        address = self.address(model, "add")
-        may = address and self.admin_site.get_model_admin(model).has_add_permission(request)
-        return address if may else None
+        url = self.url(model, "add")
+        may = url and self.admin_site.get_model_admin(model).has_add_permission(request)
+        return url if may else None
 
     def has_forget_permission(self, request: HttpRequest) -> bool:
         return self.has("delete", request)
@@ -116,14 +116,14 @@ class ClientProfileAdmin(_Admin):
         The block comes first: a token that is issued before the revocation ends is not accepted.
         """
         rows = list(queryset.filter(blocked=None))
-        _marked(rows, blocked=timezone.now())
+        _update(rows, blocked=timezone.now())
         for row in rows:
             revoke_client(row.client_id)
-        told = ngettext("%d client was blocked.", "%d clients were blocked.", len(rows))
-        self.done(request, rows, "Blocked.", told % len(rows))
+        message = ngettext("%d client was blocked.", "%d clients were blocked.", len(rows))
+        self.record_action(request, rows, "Blocked.", message % len(rows))
 
     @admin.action(description=_("Unblock selected clients"), permissions=["end"])
-    def let_in(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
+    def unblock(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
         """Unblock clients, so that they may ask users again.
 
         First revoke the tokens that were issued while the clients were being blocked.
@@ -131,34 +131,34 @@ class ClientProfileAdmin(_Admin):
         rows = list(queryset.filter(blocked__isnull=False))
         for row in rows:
             revoke_client(row.client_id)
-        _marked(rows, blocked=None)
-        told = ngettext("%d client was unblocked.", "%d clients were unblocked.", len(rows))
-        self.done(request, rows, "Let in again.", told % len(rows))
+        _update(rows, blocked=None)
+        message = ngettext("%d client was unblocked.", "%d clients were unblocked.", len(rows))
+        self.record_action(request, rows, "Unblocked.", message % len(rows))
 
     @admin.action(description=_("Revoke all tokens of selected clients"), permissions=["end"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
         rows = list(queryset)
         for row in rows:
             revoke_client(row.client_id)
-        told = ngettext(
+        message = ngettext(
             "The tokens of %d client were revoked.",
             "The tokens of %d clients were revoked.",
             len(rows),
         )
-        self.done(request, rows, "All tokens revoked.", told % len(rows))
+        self.record_action(request, rows, "All tokens revoked.", message % len(rows))
 
     @admin.action(description=_("Delete selected clients that nobody uses"), permissions=["forget"])
     def forget(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
         rows = {row.client_id: row for row in queryset}
-        gone = [rows[client_id] for client_id in forget(list(rows))]
-        told = ngettext("%d client was deleted.", "%d clients were deleted.", len(gone))
-        self.done(request, gone, "", told % len(gone))
+        gone = [rows[client_id] for client_id in delete_if_stale(list(rows))]
+        message = ngettext("%d client was deleted.", "%d clients were deleted.", len(gone))
+        self.record_action(request, gone, "", message % len(gone))
 
     # Columns.
 
     @admin.display(description=_("name"), ordering="name")
-    def shown_name(self, row: ClientProfile) -> str:
-        return plain(row.name) or row.client_id
+    def display_name(self, row: ClientProfile) -> str:
+        return displayable(row.name) or row.client_id
 
     @admin.display(description=_("metadata document"))
     def host(self, row: Any) -> str:
@@ -170,18 +170,18 @@ class ClientProfileAdmin(_Admin):
 
     @admin.display(description=_("consents"))
     def consents(self, row: ClientProfile) -> str:
-        if (address := self.address(Consent, "changelist")) is None:
+        if (url := self.url(Consent, "changelist")) is None:
             return "-"
         query = urlencode({"client_id": row.client_id})
-        return format_html('<a href="{}?{}">{}</a>', address, query, _("show"))
+        return format_html('<a href="{}?{}">{}</a>', url, query, _("show"))
 
     @admin.display(description=_("application"))
     def application(self, row: Any) -> str:
         """A link to the application in django-oauth-toolkit's admin."""
         if row.found is None:
             return "-"
-        address = self.address(get_application_model(), "change", row.found)
-        return format_html('<a href="{}">{}</a>', address, row.found) if address else row.found
+        url = self.url(get_application_model(), "change", row.found)
+        return format_html('<a href="{}">{}</a>', url, row.found) if url else row.found
 
     @admin.display(description=_("redirect URIs"))
     def redirect_uris(self, row: Any) -> str:
@@ -199,20 +199,20 @@ def _with_application(rows: QuerySet[Any], **columns: str) -> QuerySet[Any]:
     return found
 
 
-def _marked(rows: list[ClientProfile], **columns: Any) -> None:
+def _update(rows: list[ClientProfile], **columns: Any) -> None:
     ClientProfile.objects.filter(pk__in=[row.pk for row in rows]).update(**columns)
 
 
 @admin.register(Consent)
-class ConsentAdmin(_Admin):
+class ConsentAdmin(OAuthAdmin):
     list_display = (
-        "user", "client", "resource", "shown_scopes", "redirect_host", "granted", "revoked",
+        "user", "client", "resource", "scope_list", "redirect_host", "granted", "revoked",
     )  # fmt: skip
-    list_filter = (("revoked", Whether), "granted")
+    list_filter = (("revoked", IsSetListFilter), "granted")
     list_select_related = ("user",)
     linked = ("client_id",)
     fields = (
-        "user", "client", "client_id", "resource", "shown_scopes", "redirect_host", "granted",
+        "user", "client", "client_id", "resource", "scope_list", "redirect_host", "granted",
         "revoked",
     )  # fmt: skip
     actions = ("revoke",)
@@ -243,28 +243,28 @@ class ConsentAdmin(_Admin):
         pairs = {(row.user_id, row.client_id): row.user for row in rows}
         for (_user, client_id), user in pairs.items():
             revoke_consents(user, client_id)
-        told = ngettext(
+        message = ngettext(
             "%d consent was revoked.", "%d consents were revoked.",
             len(pairs),
         )  # fmt: skip
-        self.done(request, rows, "Revoked.", told % len(pairs))
+        self.record_action(request, rows, "Revoked.", message % len(pairs))
 
     @admin.display(description=_("client"))
     def client(self, row: Any) -> str:
-        return shown_client(row)
+        return client_label(row)
 
     @admin.display(description=_("scopes"))
-    def shown_scopes(self, row: Consent) -> str:
+    def scope_list(self, row: Consent) -> str:
         return " ".join(row.scopes)
 
 
-def shown_client(row: Any) -> str:
+def client_label(row: Any) -> str:
     """Return the name or the id of the client of a row from ``_with_application``."""
-    return plain(row.client_name or "") or str(row.client_id)
+    return displayable(row.client_name or "") or str(row.client_id)
 
 
 @admin.register(Activity)
-class ActivityAdmin(_Admin):
+class ActivityAdmin(OAuthAdmin):
     list_display = ("user", "client", "server", "method", "name", "count", "at")
     list_filter = ("method", "at")
     list_select_related = ("user",)
@@ -286,4 +286,4 @@ class ActivityAdmin(_Admin):
 
     @admin.display(description=_("client"))
     def client(self, row: Any) -> str:
-        return shown_client(row)
+        return client_label(row)

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from ..calls.execution import CallRecord
 
 
-def record(call: CallRecord) -> None:
+def record_activity(call: CallRecord) -> None:
     """Record a call of a client. The activity log is imported at the first call.
 
     It has models, which cannot be imported before the apps are ready.
     """
     from .activity import activities
 
-    activities.note(call)
+    activities.add(call)
 
 
 class OAuthConfig(AppConfig):
@@ -37,5 +37,7 @@ class OAuthConfig(AppConfig):
         from . import client_registry as client_registry
         from . import revocation as revocation
 
-        if record not in observers:  # tests that override INSTALLED_APPS call ready() again
-            observers.append(record)
+        if (
+            record_activity not in observers
+        ):  # tests that override INSTALLED_APPS call ready() again
+            observers.append(record_activity)

@@ -19,12 +19,12 @@ from oauth2_provider.models import get_grant_model, get_refresh_token_model
 from oauthlib.oauth2.rfc6749 import errors
 
 from .models import RedeemedCode
-from .resource_indicators import ResourceIndicators, concerns_us, notes
+from .resource_indicators import ResourceIndicators, is_for_mcp_servers, notes
 from .revocation import end_family
 from .scope_grants import may_use
-from .upstream_accounts import is_good_code, redeemed
+from .upstream_accounts import bind_family, may_redeem_code
 
-REMEMBERED = timedelta(days=1)  # redeemed codes; a code itself is valid for a minute
+RETENTION = timedelta(days=1)  # of digests; a code itself is valid for a minute
 ROWS_PER_DELETE = 100  # rows deleted at each redemption
 S256 = "S256"
 Grant, RefreshToken = get_grant_model(), get_refresh_token_model()
@@ -43,17 +43,19 @@ class CodeRedemption(ResourceIndicators):
     ) -> bool:
         grant = _grant(code, client)
         if grant is None:
-            _end_what_was_issued(code, client)
+            _revoke_issued_tokens(code, client)
             return False
         if not super().validate_code(client_id, code, client, request, *args, **kwargs):
             return False
         notes(request).grant = grant
-        if not may_use(grant.user, self.aim(request, grant.resource or (), request.scopes)):
+        targets = self.set_targets(request, grant.resource or (), request.scopes)
+        if not may_use(grant.user, targets):
             return False
-        return not concerns_us(client, request.scopes) or is_good_code(code, grant.user)
+        is_ours = is_for_mcp_servers(client, request.scopes)
+        return not is_ours or may_redeem_code(code, grant.user)
 
-    # The next hooks use the row that ``validate_code`` read. It may be deleted by now. Then
-    # ``_save_bearer_token`` issues nothing.
+    # The next hooks use the row that ``validate_code`` read. Another request may have deleted it
+    # since. ``_save_bearer_token`` notices that and issues nothing.
 
     def get_code_challenge(self, code: str, request: Any) -> str | None:
         return notes(request).grant.code_challenge or None
@@ -82,23 +84,30 @@ class CodeRedemption(ResourceIndicators):
         try:
             super().save_bearer_token(token, request, *args, **kwargs)
         except _Replayed:
-            # Here, because the exception has rolled back the transaction.
-            _end_what_was_issued(request.code, request.client)
+            # Revoke only here, after the exception has rolled back the transaction: a revocation
+            # inside it would be rolled back too.
+            _revoke_issued_tokens(request.code, request.client)
             raise
         if notes(request).grant is not None:
-            forget_codes()
+            delete_old_codes()
 
     def _save_bearer_token(self, token: Any, request: Any, *args: Any, **kwargs: Any) -> None:
+        """Delete the code and store the tokens, in the transaction of django-oauth-toolkit.
+
+        The code goes first. A concurrent request waits for the deleted row until this transaction
+        ends, and then finds no row. So only one request can issue tokens for the code.
+        """
         grant = notes(request).grant
-        if grant is not None and not _taken(grant):
+        if grant is not None and not _delete_code(grant):
             raise _Replayed(request=request)
         super()._save_bearer_token(token, request, *args, **kwargs)
-        if grant is not None:
-            _remember(request.code, notes(request).family)
-            if concerns_us(request.client, request.scopes) and not redeemed(
-                request.code, notes(request).family
-            ):
-                raise errors.InvalidGrantError(request=request)
+        if grant is None:
+            return
+        family = notes(request).family
+        _store_digest(request.code, family)
+        is_ours = is_for_mcp_servers(request.client, request.scopes)
+        if is_ours and not bind_family(request.code, family):
+            raise errors.InvalidGrantError(request=request)
 
     def _create_refresh_token(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         found = super()._create_refresh_token(request, *args, **kwargs)
@@ -110,21 +119,16 @@ class CodeRedemption(ResourceIndicators):
 
 
 def _grant(code: str, client: Any) -> Any:
-    """Return the row of a client's code, or None.
-
-    PostgreSQL raises for a NUL character. Collations that ignore case may find another code.
-    """
-    if "\0" in code:
+    """Return the row of a client's code, or None."""
+    if "\0" in code:  # PostgreSQL raises an error for it
         return None
     found = Grant.objects.filter(code=code, application=client).select_related("user").first()
+    # A collation that ignores case finds a code that differs in case.
     return found if found is not None and found.code == code else None
 
 
-def _taken(grant: Any) -> bool:
-    """Delete the code's row. Return whether this transaction did it.
-
-    A concurrent DELETE waits until this transaction ends, and then finds no row.
-    """
+def _delete_code(grant: Any) -> bool:
+    """Delete the code's row. Return whether this transaction did it."""
     _, by_model = Grant.objects.filter(pk=grant.pk).delete()
     return bool(by_model.get(Grant._meta.label))
 
@@ -133,13 +137,13 @@ def _digest(code: str) -> str:
     return hashlib.sha256(code.encode()).hexdigest()
 
 
-def _remember(code: str, family: Any) -> None:
+def _store_digest(code: str, family: Any) -> None:
     if family is not None:
-        expires = timezone.now() + REMEMBERED
+        expires = timezone.now() + RETENTION
         RedeemedCode.objects.create(digest=_digest(code), family=family, expires=expires)
 
 
-def _end_what_was_issued(code: str, client: Any) -> None:
+def _revoke_issued_tokens(code: str, client: Any) -> None:
     """Revoke the token family of a code that this client has redeemed before, if any."""
     for row in RedeemedCode.objects.filter(digest=_digest(code)):
         if RefreshToken.objects.filter(token_family=row.family, application=client).exists():
@@ -150,7 +154,7 @@ def _end_what_was_issued(code: str, client: Any) -> None:
             end_family(row.family)
 
 
-def forget_codes() -> int:
+def delete_old_codes() -> int:
     """Delete some digests of codes that were redeemed over a day ago. Return how many."""
     old = RedeemedCode.objects.filter(expires__lte=timezone.now()).order_by("expires")
     pks = list(old.values_list("pk", flat=True)[:ROWS_PER_DELETE])

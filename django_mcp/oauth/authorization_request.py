@@ -1,7 +1,7 @@
 """Validation of authorization requests, and the data that the consent page shows.
 
 ``validate_request`` returns an ``AuthorizationRequest``, after django-oauth-toolkit's validation
-and further checks. ``question`` makes of it the ``ConsentQuestion`` that the template renders.
+and further checks. ``consent_question`` makes the data of the page, a ``ConsentQuestion``.
 
 A request consists of the parameters in its URL, both when it is shown and when it is confirmed. The
 form adds only the chosen server, if the URL names none. The browser is never redirected to a URI
@@ -30,11 +30,11 @@ from oauth2_provider.scopes import get_scopes_backend
 from oauthlib.oauth2.rfc6749 import errors
 
 from ..verifiers.protected_resource import PORTS, canonical, served
-from .client_registry import is_vouched_for
+from .client_registry import is_registered_by_staff
 from .conf import issuer, settings
 from .models import ClientProfile, Source
-from .resource_indicators import meant
-from .scope_grants import joined, may_authorize, new
+from .resource_indicators import default_servers
+from .scope_grants import join_scopes, may_authorize, new_scopes
 
 if TYPE_CHECKING:
     from ..declarations.server import Server
@@ -44,6 +44,9 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 DOTS = str.maketrans("。．｡", "...")  # other characters that separate labels (UTS 46)
 # Invisible characters whose Unicode category is that of letters, marks or symbols.
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+# Keys of request.META that mark requests at our authorization view and at our token view, for
+# ``validators``. Clients cannot set them by a header, because headers have the prefix HTTP_ there.
+OUR_VIEW, OUR_TOKEN_VIEW = "mcp.oauth.view", "mcp.oauth.token_view"
 SITE, DEVICE, APP = "site", "device", "app"
 
 
@@ -83,54 +86,54 @@ class ConsentQuestion:
     choices: Mapping[str, str]  # titles by URL: servers of which the user chooses one
 
 
-def question(request: AuthorizationRequest, user: Any) -> ConsentQuestion:
+def consent_question(request: AuthorizationRequest, user: Any) -> ConsentQuestion:
     """Return what to show ``user``.
 
     If the client already holds scopes and requests new ones, the new ones are listed separately.
     """
-    fresh = new(request.scopes, request.held) or request.scopes
+    new = new_scopes(request.scopes, request.held) or request.scopes
     choices = {uri: one for uri, one in request.choices.items() if may_authorize(user, [one])}
     may_allow = may_authorize(user, list(request.servers.values()))
     return ConsentQuestion(
-        client=client(request.application),
+        client=consent_client(request.application),
         destination=request.destination,
-        servers=_titles(request.servers),
-        scopes=in_words(fresh),
-        held=in_words(scope for scope in request.scopes if scope not in fresh),
+        servers=_titles_by_url(request.servers),
+        scopes=scope_descriptions(new),
+        held=scope_descriptions(scope for scope in request.scopes if scope not in new),
         shown=" ".join(request.scopes),
         user=user,
         may_allow=may_allow and bool(request.servers or choices),
-        choices=_titles(choices),
+        choices=_titles_by_url(choices),
     )
 
 
-def _titles(servers: Mapping[str, Server]) -> dict[str, str]:
+def _titles_by_url(servers: Mapping[str, Server]) -> dict[str, str]:
     return {uri: str(one.title or one.public_name) for uri, one in servers.items()}
 
 
-def in_words(scopes: Iterable[str]) -> list[str]:
+def scope_descriptions(scopes: Iterable[str]) -> list[str]:
     """Return the descriptions of scopes. A scope that is no longer offered keeps its name."""
     words = get_scopes_backend().get_all_scopes()
     return [str(words.get(scope) or scope) for scope in scopes]
 
 
-def client(application: Any) -> ConsentClient:
+def consent_client(application: Any) -> ConsentClient:
     """Return how to show an application: as registered by the staff, by itself or by a document."""
-    source = Source.MANUAL if is_vouched_for(application) else Source.DCR
+    source = Source.MANUAL if is_registered_by_staff(application) else Source.DCR
     if application.registration_source == Source.CIMD:
         source = Source.CIMD
     host = _host(application.client_id) if source is Source.CIMD else ""
-    return ConsentClient(plain(application.name), source, host)
+    return ConsentClient(displayable(application.name), source, host)
 
 
-def plain(text: str) -> str:
+def displayable(text: str) -> str:
     """Return a name on one line, without invisible characters and text direction marks.
 
     It is cut at ``MAX_SHOWN_NAME_LENGTH``.
     """
     text = _without_format_characters(text)
-    seen = (" " if unicodedata.category(c)[0] in "CZ" or c in BLANK else c for c in text)
-    return " ".join("".join(seen).split())[:MAX_SHOWN_NAME_LENGTH].rstrip()
+    characters = (" " if unicodedata.category(c)[0] in "CZ" or c in BLANK else c for c in text)
+    return " ".join("".join(characters).split())[:MAX_SHOWN_NAME_LENGTH].rstrip()
 
 
 def _without_format_characters(text: str) -> str:
@@ -149,14 +152,14 @@ def destination(uri: str) -> Destination | None:
     if parts.scheme not in PORTS:
         if parts.scheme not in settings.REDIRECT_SCHEMES:
             return None
-        return Destination(APP, plain(f"{parts.scheme}:{_authority(host)}"))
+        return Destination(APP, displayable(f"{parts.scheme}:{_app_authority(host)}"))
     if not host or (parts.scheme == "http" and host not in LOOPBACK):
         return None
-    at = "" if port in (None, PORTS[parts.scheme]) else f":{port}"
-    return Destination(DEVICE if host in LOOPBACK else SITE, f"{in_ascii(host)}{at}")
+    suffix = "" if port in (None, PORTS[parts.scheme]) else f":{port}"
+    return Destination(DEVICE if host in LOOPBACK else SITE, f"{in_ascii(host)}{suffix}")
 
 
-def _authority(host: str) -> str:
+def _app_authority(host: str) -> str:
     return f"//{in_ascii(host)}" if host else ""
 
 
@@ -168,8 +171,8 @@ def in_ascii(host: str) -> str:
     """Return a host in Punycode (RFC 3492), so that look-alike letters are visible as "xn--"."""
     if ":" in host:
         return f"[{host}]"
-    named = unicodedata.normalize("NFKC", host.translate(DOTS)).lower()
-    return ".".join(map(_label, named.split(".")))
+    normalized = unicodedata.normalize("NFKC", host.translate(DOTS)).lower()
+    return ".".join(map(_label, normalized.split(".")))
 
 
 def _label(label: str) -> str:
@@ -180,7 +183,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # not allowed in parameters (RFC 6749,
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636, 4.2: a SHA-256, in base64url
 MAX_NONCE_LENGTH = 255  # characters, the length of the column of a grant
 # The credentials that ``create_authorization_response`` of django-oauth-toolkit needs.
-KEPT = ("client_id", "redirect_uri", "response_type", "state", "code_challenge",
+CREDENTIALS = ("client_id", "redirect_uri", "response_type", "state", "code_challenge",
         "code_challenge_method", "nonce", "claims")  # fmt: skip
 
 
@@ -211,7 +214,7 @@ class AuthorizationRequest:
 
         If it asks for new scopes, the held ones are added.
         """
-        return replace(self, held=held, scopes=joined(self.scopes, held))
+        return replace(self, held=held, scopes=join_scopes(self.scopes, held))
 
     def refused(self, error: str, description: str = "") -> OAuthToolkitError:
         """Return the exception to raise, which sends this error to the client."""
@@ -232,14 +235,14 @@ class QueryOnlyCore(OAuthLibCore):  # type: ignore[misc]
 
 
 def validate_request(
-    query: QueryDict, validated: Callable[[], tuple[list[str], dict[str, Any]]]
+    query: QueryDict, validate: Callable[[], tuple[list[str], dict[str, Any]]]
 ) -> AuthorizationRequest:
     """Return the authorization request of a query.
 
-    ``validated`` runs django-oauth-toolkit's validation. Both raise ``OAuthToolkitError`` for an
+    ``validate`` runs django-oauth-toolkit's validation. Both raise ``OAuthToolkitError`` for an
     error that is sent to the client, and ``FatalClientError`` for one that only the user sees.
     """
-    scopes, credentials = _validated(query, validated)
+    scopes, credentials = _validated(query, validate)
     application = _application(credentials["client_id"])
     target = _destination(query, application, credentials["redirect_uri"])
     # The client may have been blocked since the request was validated.
@@ -247,11 +250,11 @@ def validate_request(
         client_id=application.client_id, blocked__isnull=False
     ).exists():
         raise FatalClientError(errors.InvalidClientIdError())
-    _check(query, credentials)
+    _run_checks(query, credentials)
     servers, choices = _servers(query, credentials), {}
-    if len(servers) > 1 and not _named(query):
+    if len(servers) > 1 and not _requested_resources(query):
         servers, choices = {}, servers
-    kept = {name: credentials.get(name) for name in KEPT} | {"resource": list(servers)}
+    kept = {name: credentials.get(name) for name in CREDENTIALS} | {"resource": list(servers)}
     return AuthorizationRequest(
         application, kept, target, servers, tuple(dict.fromkeys(scopes)), prompt(query),
         choices=choices,
@@ -289,6 +292,7 @@ def with_issuer(uri: str) -> str:
     The fragment is removed. Other parameters stay as they are.
     """
     parts = urlsplit(uri)
+    # The client may have registered a redirect URI with an ``iss`` of another server.
     others = [pair for pair in parts.query.split("&") if pair and _name(pair) != "iss"]
     query = "&".join([*others, f"iss={quote(issuer(), safe='')}"])
     return parts._replace(query=query, fragment="").geturl()
@@ -298,11 +302,12 @@ def _name(pair: str) -> str:
     return unquote_plus(pair.partition("=")[0])
 
 
-def _validated(query: QueryDict, validated: Callable[[], Any]) -> Any:
+def _validated(query: QueryDict, validate: Callable[[], Any]) -> Any:
     if any(CONTROL.search(text) for name, texts in query.lists() for text in (name, *texts)):
-        raise FatalClientError(errors.InvalidRequestFatalError("A control character."))
+        control = errors.InvalidRequestFatalError("A parameter has a control character.")
+        raise FatalClientError(control)
     try:
-        return validated()
+        return validate()
     except ValueError as error:  # a malformed query, or a malformed URI in it
         malformed = errors.InvalidRequestFatalError("Malformed request.")
         raise FatalClientError(malformed) from error
@@ -317,15 +322,15 @@ def _refused(
 
 def _servers(query: QueryDict, credentials: Mapping[str, Any]) -> dict[str, Server]:
     """Return the servers that the request names; if it names none, the possible ones."""
-    named, known = _named(query), served()
-    if not named and (found := meant()):
+    requested, known = _requested_resources(query), served()
+    if not requested and (found := default_servers()):
         return found
-    if not named or not known.keys() >= set(named):
+    if not requested or not known.keys() >= set(requested):
         raise _refused(credentials, "invalid_target", "There is no such resource.")
-    return {uri: known[uri] for uri in named if uri}
+    return {uri: known[uri] for uri in requested if uri}
 
 
-def _named(query: QueryDict) -> list[str | None]:
+def _requested_resources(query: QueryDict) -> list[str | None]:
     # RFC 6749, 3.1: a parameter without a value counts as omitted.
     return [canonical(uri) for uri in query.getlist("resource") if uri]
 
@@ -361,7 +366,7 @@ CHECKS: tuple[tuple[Callable[[QueryDict, Credentials], bool], str, str], ...] = 
 )  # fmt: skip
 
 
-def _check(query: QueryDict, credentials: Credentials) -> None:
+def _run_checks(query: QueryDict, credentials: Credentials) -> None:
     for is_wrong, error, description in CHECKS:
         if is_wrong(query, credentials):
             raise _refused(credentials, error, description)
@@ -370,8 +375,3 @@ def _check(query: QueryDict, credentials: Credentials) -> None:
 def _is_challenge(credentials: Credentials) -> bool:
     is_s256 = credentials.get("code_challenge_method") == "S256"
     return is_s256 and bool(CHALLENGE.fullmatch(credentials.get("code_challenge") or ""))
-
-
-# Keys of request.META that mark requests at our authorization view and at our token view, for
-# ``validators``. Clients cannot set them by a header, because headers have the prefix HTTP_ there.
-OUR_VIEW, OUR_TOKEN_VIEW = "mcp.oauth.view", "mcp.oauth.token_view"

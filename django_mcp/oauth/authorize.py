@@ -33,21 +33,22 @@ from oauth2_provider.models import get_application_model
 from oauth2_provider.views import AuthorizationView
 from oauthlib.oauth2.rfc6749 import errors
 
+from ..storage.databases import retry_collisions
 from .authorization_request import (
     OUR_VIEW,
     SITE,
     AuthorizationRequest,
     QueryOnlyCore,
+    consent_question,
     destination,
     prompt,
-    question,
     validate_request,
     with_issuer,
 )
-from .client_registry import is_vouched_for, list_used
+from .client_registry import ensure_profile, is_registered_by_staff
 from .conf import issuer
 from .models import ClientProfile, Consent
-from .scope_grants import held, may_authorize
+from .scope_grants import held_scopes, may_authorize
 from .upstream_accounts import bind
 
 # No form-action: browsers apply it to the redirect after the form too, which leads to the client's
@@ -62,7 +63,7 @@ HEADERS = {
 }
 
 
-def guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+def with_security_headers(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     """Add ``HEADERS`` to every response of a view, independently of the middleware."""
 
     @wraps(view)
@@ -87,7 +88,7 @@ class ConsentForm(forms.Form):
     server = forms.CharField(required=False)
 
 
-@method_decorator([login_not_required, guarded, csrf_protect], name="dispatch")
+@method_decorator([login_not_required, with_security_headers, csrf_protect], name="dispatch")
 class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
     """Ask the signed-in user for consent, and redirect the browser to the client with the result.
 
@@ -118,30 +119,32 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
 
     # The request, and the consent page.
 
-    def asked(self, shown: Collection[str] | None = None, server: str = "") -> AuthorizationRequest:
+    def validated(
+        self, shown: Collection[str] | None = None, server: str = ""
+    ) -> AuthorizationRequest:
         """Return the validated request. Raise ``OAuthToolkitError``, which ``dispatch`` handles.
 
         Scopes that the client already holds are added. With ``shown``, only those that the page
         displayed are, because the client may have got others since then.
         """
-        validated = partial(self.validate_authorization_request, self.request)
-        found = validate_request(self.request.GET, validated).for_server(server)
+        validate = partial(self.validate_authorization_request, self.request)
+        found = validate_request(self.request.GET, validate).for_server(server)
         user = self.request.user
         if not user.is_authenticated:
             return found
-        has = held(user, found.application, found.servers)
-        return found.holding(tuple(one for one in has if shown is None or one in shown))
+        held = held_scopes(user, found.application, found.servers)
+        return found.holding(tuple(scope for scope in held if shown is None or scope in shown))
 
     def handle_no_permission(self) -> HttpResponse:
         if "none" in prompt(self.request.GET):
-            raise self.asked().refused("login_required")
+            raise self.validated().refused("login_required")
         return self.to_login()
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        found = self.asked()
+        found = self.validated()
         if self.is_trusted(found):
-            return self.granted(found)
-        return self.turned_away(found) or self.shown(found)
+            return self.issue_code(found)
+        return self.redirect_without_page(found) or self.consent_page(found)
 
     def is_trusted(self, found: AuthorizationRequest) -> bool:
         """Whether a code is issued without the consent page, by ``skip_authorization``.
@@ -150,13 +153,13 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
         program on the device could receive a redirect to an app or to localhost (RFC 8252, 8.6).
         """
         application, servers = found.application, list(found.servers.values())
-        is_own = found.destination.kind == SITE and is_vouched_for(application)
+        is_own = found.destination.kind == SITE and is_registered_by_staff(application)
+        skips_page = application.skip_authorization and found.prompt <= {"none"}
         if found.choices:  # the user has to choose a server
             return False
-        wishes = found.prompt <= {"none"} and application.skip_authorization
-        return bool(is_own and wishes and may_authorize(self.request.user, servers))
+        return bool(is_own and skips_page and may_authorize(self.request.user, servers))
 
-    def turned_away(self, found: AuthorizationRequest) -> HttpResponse | None:
+    def redirect_without_page(self, found: AuthorizationRequest) -> HttpResponse | None:
         """Return the login redirect for ``prompt=login``, or None to show the consent page.
 
         Raise ``OAuthToolkitError`` for ``prompt=none`` (OpenID Connect Core, 3.1.2.1).
@@ -166,21 +169,21 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
             raise found.refused("consent_required" if may else "interaction_required")
         return self.to_login() if "login" in found.prompt else None
 
-    def shown(self, found: AuthorizationRequest) -> HttpResponse:
-        told = question(found, self.request.user)
-        response: HttpResponse = self.render_to_response(
-            self.get_context_data(question=told, site=site()), status=200 if told.may_allow else 403
-        )
+    def consent_page(self, found: AuthorizationRequest) -> HttpResponse:
+        question = consent_question(found, self.request.user)
+        context = self.get_context_data(question=question, site=site())
+        status = 200 if question.may_allow else 403
+        response: HttpResponse = self.render_to_response(context, status=status)
         return response
 
     def to_login(self) -> HttpResponse:
         """Redirect to the project's login, and back here without ``prompt=login``."""
         query = self.request.GET.copy()
         query.pop("prompt", None)
-        if left := sorted(prompt(self.request.GET) - {"login"}):
-            query["prompt"] = " ".join(left)
+        if others := sorted(prompt(self.request.GET) - {"login"}):
+            query["prompt"] = " ".join(others)
         back = f"{escape_uri_path(self.request.path)}?{query.urlencode()}"
-        return sent_to_login(back, self.get_login_url(), self.get_redirect_field_name())
+        return redirect_to_login_page(back, self.get_login_url(), self.get_redirect_field_name())
 
     # The user's decision, and the response.
 
@@ -188,31 +191,37 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
         if "switch" in request.POST:
             logout(request)
             return self.to_login()
-        answered: HttpResponse = super().post(request, *args, **kwargs)
-        return answered
+        response: HttpResponse = super().post(request, *args, **kwargs)
+        return response
 
     def form_valid(self, form: ConsentForm) -> HttpResponse:
-        found = self.asked(form.cleaned_data["shown"].split(), form.cleaned_data["server"])
-        if away := self.turned_away(found):
+        found = self.validated(form.cleaned_data["shown"].split(), form.cleaned_data["server"])
+        if away := self.redirect_without_page(found):
             return away
         may = may_authorize(self.request.user, list(found.servers.values()))
         if not (may and form.cleaned_data["allow"]):
             raise found.refused("access_denied")
-        return self.shown(found) if found.choices else self.granted(found)
+        return self.consent_page(found) if found.choices else self.issue_code(found)
 
-    def granted(self, found: AuthorizationRequest) -> HttpResponse:
+    def issue_code(self, found: AuthorizationRequest) -> HttpResponse:
         """Issue a code and store the consent, in one transaction, and redirect to the client."""
+        # The deletion of stale clients can cause a deadlock (see ``registration_limits``).
+        uri = retry_collisions(partial(self._store_code, found), router.db_for_write(Consent))
+        return self.redirect(uri, found.application)
+
+    def _store_code(self, found: AuthorizationRequest) -> str:
+        """Return the redirect URI, with the code or an error."""
         with transaction.atomic(using=router.db_for_write(Consent)):
-            _write_down(found, self.request.user)
+            _store_consents(found, self.request.user)
             uri, *_ = self.create_authorization_response(
                 self.request, " ".join(found.scopes), dict(found.credentials), allow=True
             )
             code = QueryDict(urlsplit(uri).query).get("code")
             if code:
                 bind(code, self.request)
-            else:
+            else:  # an error: the user consented to nothing that was issued
                 transaction.set_rollback(True, using=router.db_for_write(Consent))
-        return self.redirect(uri, found.application)
+        return str(uri)
 
     def redirect(self, redirect_to: str, application: Any) -> HttpResponse:
         """Redirect to the client, with ``iss``. Every response to a client, also errors, uses it.
@@ -230,16 +239,17 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
     def error_response(
         self, error: OAuthToolkitError, application: Any, **kwargs: Any
     ) -> HttpResponse:
-        wrong = error.oauthlib_error
-        if isinstance(error, FatalClientError) or not wrong.redirect_uri:
-            return self.error_page(wrong)
-        separator = "&" if "?" in wrong.redirect_uri else "?"
-        uri = f"{wrong.redirect_uri}{separator}{wrong.urlencoded}"
-        if self.is_strangers(uri):
-            return self.error_page(wrong, with_issuer(uri))
+        details = error.oauthlib_error
+        # A fatal error is about the client or its redirect URI, so that URI is not to be trusted.
+        if isinstance(error, FatalClientError) or not details.redirect_uri:
+            return self.error_page(details)
+        separator = "&" if "?" in details.redirect_uri else "?"
+        uri = f"{details.redirect_uri}{separator}{details.urlencoded}"
+        if self.leads_to_unverified_site(uri):
+            return self.error_page(details, with_issuer(uri))
         return self.redirect(uri, application)
 
-    def is_strangers(self, uri: str) -> bool:
+    def leads_to_unverified_site(self, uri: str) -> bool:
         """Whether a redirect without user interaction would lead to an unverified client's site.
 
         Otherwise a link to this site could be used for phishing: it would redirect to any site at
@@ -249,17 +259,17 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
         if self.request.method == "POST" or to is None or to.kind != SITE:
             return False
         applications = get_application_model().objects.select_related("user")
-        named = applications.filter(client_id=self.request.GET["client_id"]).first()
-        return named is None or not is_vouched_for(named)
+        application = applications.filter(client_id=self.request.GET["client_id"]).first()
+        return application is None or not is_registered_by_staff(application)
 
-    def error_page(self, wrong: errors.OAuth2Error, back: str = "") -> HttpResponse:
+    def error_page(self, error: errors.OAuth2Error, back: str = "") -> HttpResponse:
         """Render the error page. It names the site of ``back``, if given, and links to it."""
         to = destination(back) if back else None
-        context = {"error": wrong, "site": site(), "back": back, "to": to}
-        return render(self.request, self.error_template_name, context, status=wrong.status_code)
+        context = {"error": error, "site": site(), "back": back, "to": to}
+        return render(self.request, self.error_template_name, context, status=error.status_code)
 
 
-def sent_to_login(back: str, to: Any, field: str = REDIRECT_FIELD_NAME) -> HttpResponse:
+def redirect_to_login_page(back: str, to: Any, field: str = REDIRECT_FIELD_NAME) -> HttpResponse:
     """Redirect to the login page ``to``, which redirects ``back`` to a path of this site.
 
     If the login is on another host, ``back`` becomes an absolute URL.
@@ -275,9 +285,9 @@ def site() -> str:
     return urlsplit(issuer()).netloc
 
 
-def _write_down(found: AuthorizationRequest, user: Any) -> None:
+def _store_consents(found: AuthorizationRequest, user: Any) -> None:
     """Store a consent for each server. It is a record, and never replaces asking the user."""
-    list_used(found.application)
+    ensure_profile(found.application)
     profiles = ClientProfile.objects.filter(client_id=found.application.client_id)
     profiles.update(last_authorized=timezone.now())
     digest = profiles.values_list("digest", flat=True).first() or ""

@@ -49,10 +49,12 @@ DAY_SECONDS = 86_400  # seconds
 SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")  # RFC 3986, section 3.1
 RATE = re.compile(r"[1-9][0-9]*/[1-9][0-9]*")
 # Schemes that a browser runs, shows as its own page, or reads from the machine.
-NO_REDIRECTS = {"javascript", "data", "vbscript", "file", "blob", "about", "view-source", "http"}
+FORBIDDEN_SCHEMES = {
+    "javascript", "data", "vbscript", "file", "blob", "about", "view-source", "http",
+}  # fmt: skip
 
 Problem = str | None  # a description of the mistake, or None
-Judge = Callable[[Any], bool]
+ValueCheck = Callable[[Any], bool]
 
 
 @register("django_mcp")
@@ -63,7 +65,7 @@ def check_apps(**kwargs: Any) -> Sequence[CheckMessage]:
     return [
         Error(
             f"{name!r} is not in INSTALLED_APPS before 'django_mcp.oauth'.",
-            hint="Name them in this order: " + ", ".join((*BEFORE, "django_mcp.oauth")) + ".",
+            hint="Install them in this order: " + ", ".join((*BEFORE, "django_mcp.oauth")) + ".",
             id="django_mcp_oauth.E001",
         )
         for name in BEFORE
@@ -74,28 +76,28 @@ def check_apps(**kwargs: Any) -> Sequence[CheckMessage]:
 # DJANGO_MCP["OAUTH"].
 
 
-def _number(value: Any, least: float = 0) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= least
+def _is_number(value: Any, minimum: float = 0) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= minimum
 
 
-def _texts(value: Any) -> bool:
+def _is_strings(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(one, str) and one for one in value)
 
 
-def _schemes(value: Any) -> bool:
-    return _texts(value) and all(
-        SCHEME.fullmatch(one) and one not in NO_REDIRECTS | {"https"} for one in value
+def _is_schemes(value: Any) -> bool:
+    return _is_strings(value) and all(
+        SCHEME.fullmatch(one) and one not in FORBIDDEN_SCHEMES | {"https"} for one in value
     )
 
 
-def _callable(value: Any) -> bool:
+def _is_function_path(value: Any) -> bool:
     try:
         return value is None or callable(import_string(value))
     except (ImportError, AttributeError, TypeError):
         return False
 
 
-def _upstream(value: Any) -> bool:
+def _is_upstream_path(value: Any) -> bool:
     from .upstream_accounts import MIN_AGE_SECONDS, Upstream
 
     try:
@@ -105,27 +107,30 @@ def _upstream(value: Any) -> bool:
     if found is None:
         return True
     fits = isinstance(found, type) and issubclass(found, Upstream)
-    return fits and _number(found.max_age, MIN_AGE_SECONDS) and _number(found.grace)
+    return fits and _is_number(found.max_age, MIN_AGE_SECONDS) and _is_number(found.grace)
 
 
-OPTIONS: dict[str, tuple[Judge, str]] = {
+OPTION_CHECKS: dict[str, tuple[ValueCheck, str]] = {
     "REGISTRATION": (lambda value: value in ("open", "off"), '"open" or "off".'),
     "REGISTRATION_RATE": (
         lambda value: isinstance(value, str) and bool(RATE.fullmatch(value)),
         '"number/seconds", as "20/3600".',
     ),
-    "UNUSED": (lambda value: _number(value, 1), "A number of seconds."),
-    "REDIRECT_SCHEMES": (_schemes, "A list of schemes of apps, as cursor; no browser's own."),
+    "UNUSED": (lambda value: _is_number(value, 1), "A number of seconds."),
+    "REDIRECT_SCHEMES": (_is_schemes, "A list of URI schemes of apps, none that browsers handle."),
     "DEFAULT_SERVER": (
         lambda value: value is None or value in [one.name for one in servers()],
         "The name of a server of this project, or None.",
     ),
-    "CLIENT_HOSTS": (_texts, "A list of hosts, as ALLOWED_HOSTS has them."),
-    "STALE": (_number, "A number of seconds."),
-    "REFRESH_GRACE": (lambda value: _number(value) and value <= 600, "Seconds, at most 600."),
-    "MAY_AUTHORIZE": (_callable, "The dotted path of a function (user, server) -> bool, or None."),
+    "CLIENT_HOSTS": (_is_strings, "A list of hosts, as ALLOWED_HOSTS has them."),
+    "STALE": (_is_number, "A number of seconds."),
+    "REFRESH_GRACE": (lambda value: _is_number(value) and value <= 600, "Seconds, at most 600."),
+    "MAY_AUTHORIZE": (
+        _is_function_path,
+        "The dotted path of a function (user, server) -> bool, or None.",
+    ),
     "UPSTREAM": (
-        _upstream,
+        _is_upstream_path,
         "The dotted path of an Upstream, with a max_age of 10 seconds or more.",
     ),
 }
@@ -156,7 +161,7 @@ def _unknown_keys(given: Iterable[Any]) -> Iterator[CheckMessage]:
 
 def _bad_values(given: dict[str, Any]) -> Iterator[CheckMessage]:
     for key, value in given.items():
-        fits, hint = OPTIONS.get(key, (lambda value: True, ""))
+        fits, hint = OPTION_CHECKS.get(key, (lambda value: True, ""))
         if not fits(value):
             message = f"DJANGO_MCP['OAUTH'][{key!r}] is {value!r}."
             yield Error(message, hint=hint, id="django_mcp_oauth.E003")
@@ -169,12 +174,12 @@ def origin() -> str:
 
 def _bad_url() -> Iterator[CheckMessage]:
     if origin() and not django_settings.DEBUG and not _is_safe(urlsplit(origin())):
-        message = f"DJANGO_MCP['URL'] is {origin()!r}: tokens would be read on their way."
-        hint = "Serve the project over https, and name that origin."
+        message = f"DJANGO_MCP['URL'] is {origin()!r}: tokens would be sent without encryption."
+        hint = "Serve the project over https, and set URL to that origin."
         yield Warning(message, hint=hint, id="django_mcp_oauth.W004")
     if root := (django_settings.FORCE_SCRIPT_NAME or "").strip("/"):
         message = f"The project is below /{root}, and clients look for metadata at the root."
-        hint = "Let the proxy pass /.well-known/oauth-* and openid-configuration on, unchanged."
+        hint = "Let the proxy forward /.well-known/oauth-* and openid-configuration unchanged."
         yield Warning(message, hint=hint, id="django_mcp_oauth.W005")
 
 
@@ -188,46 +193,48 @@ def _is_safe(url: SplitResult) -> bool:
 # OAUTH2_PROVIDER.
 
 
-def _seconds(value: Any, most: float) -> bool:
+def _is_seconds(value: Any, maximum: float) -> bool:
     seconds = value.total_seconds() if hasattr(value, "total_seconds") else value
-    return _number(seconds, 1) and seconds <= most
+    return _is_number(seconds, 1) and seconds <= maximum
 
 
-def _redirects(value: Any) -> bool:
+def _allows_redirect_schemes(value: Any) -> bool:
     own = _given().get("REDIRECT_SCHEMES", DEFAULTS["REDIRECT_SCHEMES"])
-    wanted = {"https", "http", *(own if _texts(own) else ())}
-    forbidden = NO_REDIRECTS - {"http"}
-    return _texts(value) and wanted <= {*value} and not forbidden & {one.lower() for one in value}
+    wanted = {"https", "http", *(own if _is_strings(own) else ())}
+    forbidden = FORBIDDEN_SCHEMES - {"http"}
+    if not _is_strings(value) or not wanted <= {*value}:
+        return False
+    return not forbidden & {scheme.lower() for scheme in value}
 
 
 # The test that each value must pass, and the reason.
-VALUES: dict[str, tuple[Judge, str]] = {
-    "PKCE_REQUIRED": (lambda value: value is True, "True: codes are stolen otherwise."),
-    "REQUEST_APPROVAL_PROMPT": (lambda value: value == "force", '"force": people are asked.'),
-    "ROTATE_REFRESH_TOKEN": (bool, "True: a refresh token is good once."),
-    "REFRESH_TOKEN_REUSE_PROTECTION": (bool, "True: who shows a used one ends all of them."),
+PROVIDER_CHECKS: dict[str, tuple[ValueCheck, str]] = {
+    "PKCE_REQUIRED": (lambda value: value is True, "True: otherwise stolen codes can be used."),
+    "REQUEST_APPROVAL_PROMPT": (lambda value: value == "force", '"force": users must consent.'),
+    "ROTATE_REFRESH_TOKEN": (bool, "True: a refresh token can be used once."),
+    "REFRESH_TOKEN_REUSE_PROTECTION": (bool, "True: reuse revokes the token family."),
     "REFRESH_TOKEN_GRACE_PERIOD_SECONDS": (
         lambda value: value == 0,
-        '0: DJANGO_MCP["OAUTH"]["REFRESH_GRACE"] is the grace, and works with hashed tokens.',
+        '0: DJANGO_MCP["OAUTH"]["REFRESH_GRACE"] replaces it, and works with hashed tokens.',
     ),
-    "ALLOW_LOCALHOST_LOOPBACK": (bool, "True: programs listen on whatever port is free."),
-    "ALLOW_URI_WILDCARDS": (lambda value: not value, "False: redirect URIs are compared whole."),
+    "ALLOW_LOCALHOST_LOOPBACK": (bool, "True: local programs listen on any free port."),
+    "ALLOW_URI_WILDCARDS": (lambda value: not value, "False: redirect URIs must match exactly."),
     "DCR_ENABLED": (lambda value: not value, "False: django_mcp.oauth registers clients."),
     "AUTHORIZATION_CODE_EXPIRE_SECONDS": (
-        lambda value: _seconds(value, 600),
+        lambda value: _is_seconds(value, 600),
         "60, and at most 600: a code is redeemed at once (RFC 6749, 4.1.2).",
     ),
     "ACCESS_TOKEN_EXPIRE_SECONDS": (
-        lambda value: _seconds(value, DAY_SECONDS),
-        "3600: an access token that was lost is good for an hour.",
+        lambda value: _is_seconds(value, DAY_SECONDS),
+        "3600: a leaked access token is valid for an hour.",
     ),
     "REFRESH_TOKEN_EXPIRE_SECONDS": (
-        lambda value: _seconds(value, 366 * DAY_SECONDS),
-        "30 days, in seconds: without a number a refresh token is good for ever.",
+        lambda value: _is_seconds(value, 366 * DAY_SECONDS),
+        "30 days, in seconds: without a number refresh tokens never expire.",
     ),
     "ALLOWED_REDIRECT_URI_SCHEMES": (
-        _redirects,
-        'https, http and those of DJANGO_MCP["OAUTH"]["REDIRECT_SCHEMES"]; no browser\'s own.',
+        _allows_redirect_schemes,
+        'https, http and DJANGO_MCP["OAUTH"]["REDIRECT_SCHEMES"], and none that browsers handle.',
     ),
     **{
         f"COMPLIANT_BCP_RFC9700_{name}": (bool, "True (RFC 9700).") for name in BEHAVIOUR
@@ -242,7 +249,7 @@ def check_provider(**kwargs: Any) -> Sequence[CheckMessage]:
     """Check that ``OAUTH2_PROVIDER`` is at least as strict as ``dot_settings``."""
     given = getattr(django_settings, "OAUTH2_PROVIDER", None)
     if not isinstance(given, dict) or not given:
-        message = "OAUTH2_PROVIDER is not set: django-oauth-toolkit would do what it likes."
+        message = "OAUTH2_PROVIDER is not set, and the defaults of the toolkit are too weak."
         return [Error(message, hint=HINT, id="django_mcp_oauth.E010")]
     if not apps.is_installed("oauth2_provider"):
         return []
@@ -251,19 +258,19 @@ def check_provider(**kwargs: Any) -> Sequence[CheckMessage]:
 
 def _bad_issuer(given: dict[str, Any]) -> Iterator[CheckMessage]:
     if origin() and (named := given.get("OIDC_ISS_ENDPOINT")) != origin():
-        message = f"OAUTH2_PROVIDER['OIDC_ISS_ENDPOINT'] is {named!r}, and the issuer {origin()!r}."
-        hint = f'It is DJANGO_MCP["URL"], without a slash at the end. {HINT}'
+        message = f"OAUTH2_PROVIDER['OIDC_ISS_ENDPOINT'] is {named!r}, the issuer {origin()!r}."
+        hint = f'Set it to DJANGO_MCP["URL"], without a slash at the end. {HINT}'
         yield Error(message, hint=hint, id="django_mcp_oauth.E011")
 
 
 def _weaker(given: dict[str, Any]) -> Iterator[CheckMessage]:
     from oauth2_provider.settings import DEFAULTS as STOCK
 
-    for name, (fits, why) in VALUES.items():
+    for name, (fits, reason) in PROVIDER_CHECKS.items():
         value = given.get(name, STOCK.get(name))
         if not fits(value):
             message = f"OAUTH2_PROVIDER[{name!r}] is {value!r}."
-            yield Error(message, hint=f"It must be {why}", id="django_mcp_oauth.E012")
+            yield Error(message, hint=f"It must be {reason}", id="django_mcp_oauth.E012")
 
 
 def _other_classes(given: dict[str, Any]) -> Iterator[CheckMessage]:
@@ -274,16 +281,16 @@ def _other_classes(given: dict[str, Any]) -> Iterator[CheckMessage]:
         found.append((POLICIES, _wrong_policies(given.get(POLICIES), ours[POLICIES][0])))
     for name, wrong in found:
         if wrong:
-            hint = f"It is {ours[name]!r}, or a subclass of that."
+            hint = f"Set it to {ours[name]!r} or a subclass."
             message = f"OAUTH2_PROVIDER[{name!r}]: {wrong}"
             yield Error(message, hint=hint, id="django_mcp_oauth.E013")
 
 
 def _wrong_policies(given: Any, base: str) -> Problem:
     if not isinstance(given, list | tuple):
-        return f"{given!r} is no list."
+        return f"{given!r} is not a list."
     wrong = [wrong_class(one, base) for one in given]
-    return None if None in wrong else f"{list(given)!r} has none that is {base}."
+    return None if None in wrong else f"{list(given)!r} does not contain {base} or a subclass."
 
 
 def wrong_class(given: Any, base: str) -> Problem:
@@ -295,7 +302,7 @@ def wrong_class(given: Any, base: str) -> Problem:
         fits = isinstance(found, type) and issubclass(found, import_string(base))
     except ImportError as error:
         return str(error)
-    return None if fits else f"{given!r} is not made of {base}."
+    return None if fits else f"{given!r} is not a subclass of {base}."
 
 
 # VERIFIERS.
@@ -306,14 +313,14 @@ def check_verifier(**kwargs: Any) -> Sequence[CheckMessage]:
     """Check that a verifier accepts the tokens that the authorization server issues."""
     whole = getattr(django_settings, "DJANGO_MCP", None) or {}
     paths = whole.get("VERIFIERS", ()) if isinstance(whole, dict) else ()
-    if not isinstance(paths, list | tuple) or any(map(_takes_tokens, paths)):
+    if not isinstance(paths, list | tuple) or any(map(_accepts_our_tokens, paths)):
         return []
-    message = f"DJANGO_MCP['VERIFIERS'] lacks {VERIFIER!r}: tokens are given out that open nothing."
-    hint = f'DJANGO_MCP = {{"VERIFIERS": ["{VERIFIER}"]}}, with others beside it if need be.'
+    message = f"DJANGO_MCP['VERIFIERS'] lacks {VERIFIER!r}: no server accepts the issued tokens."
+    hint = f'Add it: DJANGO_MCP = {{"VERIFIERS": ["{VERIFIER}"]}}.'
     return [Warning(message, hint=hint, id="django_mcp_oauth.W020")]
 
 
-def _takes_tokens(path: Any) -> bool:
+def _accepts_our_tokens(path: Any) -> bool:
     """Whether the path names our verifier. Failed imports are reported by ``django_mcp.E096``."""
     if path == VERIFIER:
         return True
@@ -332,31 +339,31 @@ def check_login(**kwargs: Any) -> Sequence[CheckMessage]:
     """Check that there is a login page, and middleware that sets ``request.user``."""
     if not getattr(django_settings, "ROOT_URLCONF", None):
         return []
-    return [*_no_login_page(), *_nobody_known()]
+    return [*_missing_login_page(), *_missing_middleware()]
 
 
-def _no_login_page() -> Iterator[CheckMessage]:
-    if problem := _wrong_login(django_settings.LOGIN_URL):
+def _missing_login_page() -> Iterator[CheckMessage]:
+    if problem := _login_problem(django_settings.LOGIN_URL):
         message = f"LOGIN_URL is {str(django_settings.LOGIN_URL)!r}: {problem}"
-        hint = "It is the page at which people sign in, before they are asked."
+        hint = "Users who are not signed in are redirected to it before the consent page."
         yield Warning(message, hint=hint, id="django_mcp_oauth.W040")
 
 
-def _wrong_login(login: Any) -> Problem:
+def _login_problem(login: Any) -> Problem:
     """Return what is wrong with the login page. Pages of other sites are not checked."""
     try:
         url = urlsplit(resolve_url(login))
         match = None if url.netloc else resolve(_below_prefix(url.path))
     except (NoReverseMatch, Resolver404):
-        return "there is no such page."
-    return _without_template(match.func) if match else None
+        return "no URL pattern matches it."
+    return _template_problem(match.func) if match else None
 
 
 def _below_prefix(path: str) -> str:
     return "/" + path.removeprefix(get_script_prefix()).lstrip("/")
 
 
-def _without_template(view: Any) -> Problem:
+def _template_problem(view: Any) -> Problem:
     """Return a problem if the template of Django's login view is missing.
 
     Django has none outside the admin: the project must have it.
@@ -368,15 +375,15 @@ def _without_template(view: Any) -> Problem:
     try:
         get_template(name)
     except TemplateDoesNotExist:
-        return f"its template {name!r} is missing."
+        return f"its template {name!r} does not exist."
     except TemplateSyntaxError:
-        return f"its template {name!r} cannot be read."
+        return f"its template {name!r} has a syntax error."
     return None
 
 
-def _nobody_known() -> Iterator[CheckMessage]:
+def _missing_middleware() -> Iterator[CheckMessage]:
     if all(wrong_class(path, AUTHENTICATION) for path in django_settings.MIDDLEWARE):
-        message = "MIDDLEWARE has no AuthenticationMiddleware: nobody can be asked, or agree."
+        message = "MIDDLEWARE has no AuthenticationMiddleware: users cannot consent."
         hint = f"Add SessionMiddleware and {AUTHENTICATION}, in this order."
         yield Warning(message, hint=hint, id="django_mcp_oauth.W041")
 
@@ -385,49 +392,52 @@ def _nobody_known() -> Iterator[CheckMessage]:
 def check_signing_in(**kwargs: Any) -> Sequence[CheckMessage]:
     """Check settings of django-allauth that let users sign in to accounts of others."""
     there = apps.is_installed("allauth.socialaccount")
-    return [*_known_by_address(), *_signed_in_by_links()] if there else []
+    return [*_email_authentication(), *_login_by_get()] if there else []
 
 
-def _known_by_address() -> Iterator[CheckMessage]:
+def _email_authentication() -> Iterator[CheckMessage]:
     if getattr(django_settings, "SOCIALACCOUNT_EMAIL_AUTHENTICATION", False):
-        message = "SOCIALACCOUNT_EMAIL_AUTHENTICATION is on: at any provider an address is enough."
-        hint = "Let people connect accounts themselves, or name providers that verify addresses."
+        message = (
+            "SOCIALACCOUNT_EMAIL_AUTHENTICATION is on: any provider can sign users in by claiming "
+            "their email addresses."
+        )
+        hint = "Let users connect accounts themselves, or list providers that verify addresses."
         yield Warning(message, hint=hint, id="django_mcp_oauth.W044")
 
 
-def _signed_in_by_links() -> Iterator[CheckMessage]:
+def _login_by_get() -> Iterator[CheckMessage]:
     if getattr(django_settings, "SOCIALACCOUNT_LOGIN_ON_GET", False):
-        message = "SOCIALACCOUNT_LOGIN_ON_GET is on: a link signs people in as somebody else."
-        hint = "Turn it off: people press a button, and then it is they who sign in."
+        message = "SOCIALACCOUNT_LOGIN_ON_GET is on: a link can sign users in as an attacker."
+        hint = "Turn it off, so that users sign in by pressing a button."
         yield Warning(message, hint=hint, id="django_mcp_oauth.W045")
 
 
 @register("django_mcp", deploy=True)
 def check_surroundings(**kwargs: Any) -> Sequence[CheckMessage]:
     """Check the cache and the proxy settings, for ``check --deploy`` only."""
-    return [*_own_cache(), *_hidden_https()]
+    return [*_unshared_cache(), *_unknown_https()]
 
 
-def _own_cache() -> Iterator[CheckMessage]:
+def _unshared_cache() -> Iterator[CheckMessage]:
     try:
         cache = caches[DEFAULT_CACHE_ALIAS]
     except InvalidCacheBackendError:
         return
     if isinstance(cache, LocMemCache | DummyCache):
-        what = type(cache).__name__
-        message = f"The cache is a {what}: what one process sees of a client, no other knows."
-        hint = "A signed assertion is good once in all of them with a cache that they share."
+        name = type(cache).__name__
+        message = f"The default cache is a {name}, which processes do not share."
+        hint = "Use a shared cache. Otherwise each process accepts a client assertion once more."
         yield Warning(message, hint=hint, id="django_mcp_oauth.W042")
 
 
-def _hidden_https() -> Iterator[CheckMessage]:
+def _unknown_https() -> Iterator[CheckMessage]:
     trusted = origin() in django_settings.CSRF_TRUSTED_ORIGINS
-    told = trusted or django_settings.SECURE_PROXY_SSL_HEADER
-    if origin().startswith("https:") and not told:
-        message = "SECURE_PROXY_SSL_HEADER is not set: behind a proxy nobody could agree."
+    is_known = trusted or django_settings.SECURE_PROXY_SSL_HEADER
+    if origin().startswith("https:") and not is_known:
+        message = "SECURE_PROXY_SSL_HEADER is not set: behind a proxy, consent fails with 403."
         hint = (
-            "Django takes the form for another site's, and answers 403. Set it, unless the server "
-            "knows of https: it has the certificate, or runs with --proxy-headers."
+            "Django's CSRF check takes the form for another site's. Set it, unless the ASGI server "
+            "has the certificate, or runs with --proxy-headers."
         )
         yield Info(message, hint=hint, id="django_mcp_oauth.I043")
 
@@ -436,15 +446,18 @@ OURS = "django_mcp.oauth.urls"
 NAMESPACE = "django_mcp_oauth"
 INCLUDE = 'path("", include("django_mcp.oauth.urls")), first in ROOT_URLCONF.'
 # Paths that clients request, with and without a trailing slash, and without being signed in.
-METADATA = ("/.well-known/oauth-authorization-server", "/.well-known/oauth-protected-resource")
-CALLED = ("/oauth/token", "/oauth/register", "/oauth/revoke")
-SEEN = ("/oauth/authorize",)  # pages for users
+METADATA_PATHS = (
+    "/.well-known/oauth-authorization-server",
+    "/.well-known/oauth-protected-resource",
+)
+CLIENT_PATHS = ("/oauth/token", "/oauth/register", "/oauth/revoke")
+USER_PATHS = ("/oauth/authorize",)  # pages for users
 # Paths at which a project may have a view of its own, before ours.
 REPLACEABLE = ("/oauth/connections", "/.well-known/openid-configuration")
-FALLBACK = ("/authorize", "/token", "/register")  # of fallback_urls
-MOVE = "Move the page. Leave out django_mcp.oauth.fallback_urls if the path is one of those."
+FALLBACK_PATHS = ("/authorize", "/token", "/register")  # of fallback_urls
+MOVE = "Move the page, or remove django_mcp.oauth.fallback_urls if the path is one of those."
 # Views of django-oauth-toolkit that bypass the checks of ours, or publish other endpoints.
-BESIDE = (
+BYPASSING_VIEWS = (
     "AuthorizationView", "DeviceAuthorizationView", "DeviceUserCodeView", "DeviceConfirmView",
     "DynamicClientRegistrationView", "DynamicClientRegistrationManagementView",
     "IntrospectTokenView", "OAuthServerMetadataView", "OAuthProtectedResourceMetadataView",
@@ -458,10 +471,16 @@ def check_urls(**kwargs: Any) -> Sequence[CheckMessage]:
     usable = apps.is_installed("oauth2_provider") and getattr(django_settings, "ROOT_URLCONF", None)
     if not usable:
         return []
-    return [*_hidden(), *_behind_a_login(), *_beside(), *_collisions(), *_open_to_users()]
+    return [
+        *_hidden_endpoints(),
+        *_behind_a_login(),
+        *_bypassing_views(),
+        *_collisions(),
+        *_open_registration(),
+    ]
 
 
-def _answering(path: str) -> tuple[ResolverMatch | None, ResolverMatch | None]:
+def _matches(path: str) -> tuple[ResolverMatch | None, ResolverMatch | None]:
     """Return the project's match for ``path`` and ours; None for each without a match."""
     return _resolved(path, None), _resolved(path, OURS)
 
@@ -477,73 +496,77 @@ def _is_ours(match: ResolverMatch | None) -> bool:
     return match is not None and match.app_names[-1:] == [NAMESPACE]
 
 
-def _hidden() -> Iterator[CheckMessage]:
+def _hidden_endpoints() -> Iterator[CheckMessage]:
     """Yield one error for all hidden endpoints, because one ``include`` adds them together."""
-    asked = [path + end for path in (*METADATA, *CALLED, *SEEN) for end in ("", "/")]
-    found = {path: answers for path in asked for answers in [_answering(path)] if answers[1]}
-    hidden = {path: match for path, (match, _) in found.items() if not _is_ours(match)}
+    paths = (*METADATA_PATHS, *CLIENT_PATHS, *USER_PATHS)
+    hidden = {}
+    for path in (path + slash for path in paths for slash in ("", "/")):
+        match, ours = _matches(path)
+        if ours is not None and not _is_ours(match):
+            hidden[path] = match
     if not hidden:
         return
     path, match = next(iter(hidden.items()))
-    what = f"{match.view_name} answers" if match else "nothing answers"
-    message = f"The endpoints of django_mcp.oauth are not at the root: at {path} {what}."
+    view = match.view_name if match else "no view"
+    message = f"The endpoints of django_mcp.oauth are not at the root: {path} is served by {view}."
     yield Error(message, hint=INCLUDE, id="django_mcp_oauth.E030")
 
 
 def _behind_a_login() -> Iterator[CheckMessage]:
     if all(wrong_class(path, LOGIN_REQUIRED) for path in django_settings.MIDDLEWARE):
         return
-    for path in (*METADATA, *CALLED):
-        match, _ = _answering(path)
+    for path in (*METADATA_PATHS, *CLIENT_PATHS):
+        match, _ = _matches(path)
         if match is not None and _is_ours(match) and getattr(match.func, "login_required", True):
-            message = f"{path} is for clients, and LoginRequiredMiddleware sends them to a login."
-            hint = "Decorate what wraps our view with login_not_required."
+            message = f"LoginRequiredMiddleware redirects clients from {path} to the login page."
+            hint = "Decorate the function that wraps the view with login_not_required."
             yield Error(message, hint=hint, id="django_mcp_oauth.E031")
 
 
-def _beside() -> Iterator[CheckMessage]:
-    found = {route: name for route, view in _walk(get_resolver()) if (name := _toolkits(view))}
+def _bypassing_views() -> Iterator[CheckMessage]:
+    named = ((route, _bypassing_name(view)) for route, view in _routes(get_resolver()))
+    found = {route: name for route, name in named if name}
     if not found:
         return
-    told = ", ".join(f"{name} at /{route}" for route, name in found.items())
-    message = f"django-oauth-toolkit's own views are beside those of django_mcp.oauth: {told}."
-    hint = "Mount of its URLs only what the project's other APIs need, and none of these."
+    views = ", ".join(f"{name} at /{route}" for route, name in found.items())
+    message = f"Views of django-oauth-toolkit bypass the checks of django_mcp.oauth: {views}."
+    hint = "Include only those of its URLs that the project's other APIs need, and none of these."
     yield Warning(message, hint=hint, id="django_mcp_oauth.W032")
 
 
-def _open_to_users() -> Iterator[CheckMessage]:
+def _open_registration() -> Iterator[CheckMessage]:
     """Find pages at which any user can register clients or change their redirect URIs."""
     from oauth2_provider import views
 
     pages = (views.ApplicationRegistration, views.ApplicationUpdate)
     guards = (PermissionRequiredMixin, UserPassesTestMixin)
-    made = {route: getattr(view, "view_class", object) for route, view in _walk(get_resolver())}
+    made = {route: getattr(view, "view_class", object) for route, view in _routes(get_resolver())}
     found = [
         route
         for route, one in made.items()
         if issubclass(one, pages) and not issubclass(one, guards)
     ]
     if found:
-        message = f"Whoever is signed in may register OAuth clients, at /{', /'.join(found)}."
+        message = f"Any signed-in user can register OAuth clients at /{', /'.join(found)}."
         hint = (
-            "Leave these pages of django-oauth-toolkit out, or mount subclasses with "
-            "PermissionRequiredMixin. Clients of users who are no staff are shown as unverified."
+            "Remove these pages of django-oauth-toolkit, or use subclasses with "
+            "PermissionRequiredMixin. Clients of other users are shown as unverified."
         )
         yield Warning(message, hint=hint, id="django_mcp_oauth.W034")
 
 
-def _walk(resolver: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+def _routes(resolver: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every route and its view."""
     for pattern in resolver.url_patterns:
         route = above + str(pattern.pattern)
         if hasattr(pattern, "url_patterns"):
-            yield from _walk(pattern, route)
+            yield from _routes(pattern, route)
         else:
             yield route, pattern.callback
 
 
-def _toolkits(view: Any) -> str | None:
-    """Return the name of the view in ``BESIDE`` that ``view`` is or inherits from, or None.
+def _bypassing_name(view: Any) -> str | None:
+    """Return the name in ``BYPASSING_VIEWS`` of the view or of a base class of it, or None.
 
     Our own subclasses do not count.
     """
@@ -552,7 +575,7 @@ def _toolkits(view: Any) -> str | None:
     made = getattr(view, "view_class", None)
     if made is None or made.__module__.startswith("django_mcp.oauth."):
         return None
-    return next((name for name in BESIDE if issubclass(made, getattr(views, name))), None)
+    return next((name for name in BYPASSING_VIEWS if issubclass(made, getattr(views, name))), None)
 
 
 def _collisions() -> Iterator[CheckMessage]:
@@ -562,12 +585,12 @@ def _collisions() -> Iterator[CheckMessage]:
     they still take ``/register`` from a page at ``/register/``, to which Django would redirect
     otherwise.
     """
-    ours = {view for _, view in _walk(get_resolver(OURS))}
-    for path in (*METADATA, *CALLED, *SEEN, *REPLACEABLE, *FALLBACK):
+    ours = {view for _, view in _routes(get_resolver(OURS))}
+    for path in (*METADATA_PATHS, *CLIENT_PATHS, *USER_PATHS, *REPLACEABLE, *FALLBACK_PATHS):
         views = [found for end in ("", "/") for found in _views_at(path + end)]
         if path in REPLACEABLE and views[:1] and views[0][0] not in ours:
             continue
-        pages = [name for view, name in views if view not in ours and not _is_toolkits(view)]
+        pages = [name for view, name in views if view not in ours and not _is_toolkit_view(view)]
         if pages and len(pages) < len(views):
             message = f"An endpoint of django_mcp.oauth and {pages[0]} are both at {path}."
             yield Error(message, hint=MOVE, id="django_mcp_oauth.E033")
@@ -597,6 +620,6 @@ def _matching(resolver: Any, path: str) -> Iterator[Any]:
             yield pattern
 
 
-def _is_toolkits(view: Any) -> bool:
+def _is_toolkit_view(view: Any) -> bool:
     module: str = getattr(view, "view_class", view).__module__
     return module.startswith("oauth2_provider.")

@@ -56,7 +56,7 @@ from ..verifiers.jose import (
 from ..verifiers.protected_resource import endpoint
 from . import client_metadata, registration_limits
 from .client_metadata_documents import fetch_slot, fetcher
-from .client_registry import KnownClients, profile
+from .client_registry import ClientLookup, profile
 from .conf import ASSERTION_ALGORITHMS, issuer
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ logger = logging.getLogger("django_mcp")
 _locks = [threading.Lock() for _ in range(64)]
 
 
-def matching(
+def find_keys(
     uri: str, algorithm: str, kid: str | None, *, was_authorized: bool = False
 ) -> list[JWK]:
     """Return the keys at ``uri`` that fit a signature; maybe none. May fetch them, and block.
@@ -79,48 +79,49 @@ def matching(
     ``algorithm`` is one of ``ASSERTION_ALGORITHMS``. Clients that a user has authorized have fetch
     slots of their own.
     """
-    keys = _keys(uri, was_authorized=was_authorized)
-    if found := _fitting(keys, algorithm, kid):
+    keys = _load_keys(uri, was_authorized=was_authorized)
+    if found := _keys_for(keys, algorithm, kid):
         return found
-    again = _keys(uri, other_than=keys, was_authorized=was_authorized)
-    return _fitting(again, algorithm, kid)
+    # The client may have rotated its keys since they were cached.
+    newer = _load_keys(uri, other_than=keys, was_authorized=was_authorized)
+    return _keys_for(newer, algorithm, kid)
 
 
-def _fitting(keys: list[Any], algorithm: str, kid: str | None) -> list[JWK]:
-    fit = (key for key in keys if isinstance(key, dict) and fits(key, algorithm, kid))
-    read = [read_key(key) for key in islice(fit, MAX_KEYS_PER_SIGNATURE)]
-    return [key for key in read if key is not None]
+def _keys_for(keys: list[Any], algorithm: str, kid: str | None) -> list[JWK]:
+    fitting = (key for key in keys if isinstance(key, dict) and fits(key, algorithm, kid))
+    parsed = [read_key(key) for key in islice(fitting, MAX_KEYS_PER_SIGNATURE)]
+    return [key for key in parsed if key is not None]
 
 
 # Fetching keys, and the cache.
 
 
-def _keys(
+def _load_keys(
     uri: str, other_than: list[Any] | None = None, *, was_authorized: bool = False
 ) -> list[Any]:
     """Return the cached keys. Fetch them if they are old, or equal to ``other_than``."""
-    place = f"django_mcp.oauth.client_authentication:{hashlib.sha256(uri.encode()).hexdigest()}"
-    kept = cache.get(place)
-    if kept and kept["until"] > time.time() and kept["keys"] != other_than:
-        return list(kept["keys"])
+    cache_key = f"django_mcp.oauth.client_authentication:{hashlib.sha256(uri.encode()).hexdigest()}"
+    cached = cache.get(cache_key)
+    if cached and cached["until"] > time.time() and cached["keys"] != other_than:
+        return list(cached["keys"])
     host = urlsplit(uri).hostname or ""
     # Take the slots before the lock: a request that waits for the lock occupies a thread too.
     with _fetch_slot() as free, fetch_slot(host, was_authorized=was_authorized) as also_free:
         if free and also_free:
             with _locks[hash(uri) % len(_locks)]:
-                _ask(uri, place)
-    kept = cache.get(place)
-    return list(kept["keys"]) if kept else []
+                _fetch_if_due(uri, cache_key)
+    cached = cache.get(cache_key)
+    return list(cached["keys"]) if cached else []
 
 
-def _ask(uri: str, place: str) -> None:
+def _fetch_if_due(uri: str, cache_key: str) -> None:
     """Fetch and cache the keys, at most once in ``FETCH_INTERVAL_SECONDS``."""
-    if not cache.get(f"{place}:asked"):
-        _fetch(uri, place)
-        cache.set(f"{place}:asked", True, FETCH_INTERVAL_SECONDS)
+    if not cache.get(f"{cache_key}:asked"):
+        _fetch(uri, cache_key)
+        cache.set(f"{cache_key}:asked", True, FETCH_INTERVAL_SECONDS)
 
 
-def _fetch(uri: str, place: str) -> None:
+def _fetch(uri: str, cache_key: str) -> None:
     try:
         document, seconds = fetcher().retrieve(uri, MAX_KEYS_DOCUMENT_BYTES)
     except CIMDError as error:
@@ -129,16 +130,16 @@ def _fetch(uri: str, place: str) -> None:
     keys = document.get("keys")
     found = keys[:MAX_KEYS] if isinstance(keys, list) else []
     cache.set(
-        place,
+        cache_key,
         {"keys": found, "until": time.time() + min(seconds, KEYS_REFRESH_SECONDS)},
         KEYS_MAX_AGE_SECONDS,
     )
 
 
-TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-SENT = {"client_assertion", "client_assertion_type"}
+ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+PARAMETERS = {"client_assertion", "client_assertion_type"}
 MAX_ASSERTION_LENGTH = 8192  # characters
-MAX_ID_LENGTH = 255  # characters of a jti
+MAX_JTI_LENGTH = 255  # characters of a jti
 MAX_LIFETIME_SECONDS = 600  # maximum seconds from now to the expiry
 TOKEN_PATHS = ("oauth/token", "token")
 
@@ -164,22 +165,23 @@ class Assertion:
         return str(self.header["alg"])
 
 
-class PrivateKeyJWT(KnownClients):
+class PrivateKeyJWT(ClientLookup):
     """Mixin for an ``OAuth2Validator``: authenticate clients by ``private_key_jwt``."""
 
     def client_authentication_required(self, request: Any, *args: Any, **kwargs: Any) -> bool:
-        if _sent(request) or super().client_authentication_required(request, *args, **kwargs):
+        if _sent_assertion(request):
             return True
-        return _has_key(request)
+        required = super().client_authentication_required(request, *args, **kwargs)
+        return required or _needs_key(request)
 
     def authenticate_client(self, request: Any, *args: Any, **kwargs: Any) -> bool:
-        if not (sent := _sent(request)):
-            return super().authenticate_client(request, *args, **kwargs) and not _has_key(request)
+        if not (sent := _sent_assertion(request)):
+            return super().authenticate_client(request, *args, **kwargs) and not _needs_key(request)
         try:
             self._authenticate_by(sent, request)
         except AssertionRejected as reason:
             request.client = None
-            logger.info("A client assertion was refused: %s", reason)
+            logger.info("Client assertion rejected: %s", reason)
             return False
         return True
 
@@ -187,31 +189,31 @@ class PrivateKeyJWT(KnownClients):
         self, client_id: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
         known = super().authenticate_client_id(client_id, request, *args, **kwargs)
-        return known and not _has_key(request)
+        return known and not _needs_key(request)
 
     def _authenticate_by(self, sent: dict[str, str], request: Any) -> None:
         """Verify the assertion, or raise ``AssertionRejected``.
 
         A request must use one authentication method only (RFC 6749, 2.3).
         """
-        if sent.get("client_assertion_type") != TYPE:
-            raise AssertionRejected("it is of a type that is not known")
+        if sent.get("client_assertion_type") != ASSERTION_TYPE:
+            raise AssertionRejected("its type is unknown")
         if self._extract_basic_auth(request) or request.client_secret:
-            raise AssertionRejected("a secret came with it")
-        found = read(sent.get("client_assertion", ""))
+            raise AssertionRejected("the request also has a secret")
+        found = parse_assertion(sent.get("client_assertion", ""))
         if request.client_id not in (None, "", found.client_id):
-            raise AssertionRejected("it is of another client")
-        if self._load_application(found.client_id, request) is None or not _has_key(request):
-            raise AssertionRejected("it is of a client that has no key")
+            raise AssertionRejected("it is another client's")
+        if self._load_application(found.client_id, request) is None or not _needs_key(request):
+            raise AssertionRejected("the client is unknown or has no key")
         verify(found, request)
 
 
-def _sent(request: Any) -> dict[str, str]:
+def _sent_assertion(request: Any) -> dict[str, str]:
     """Return the assertion's parameters, from the body only: servers write URLs into logs."""
-    return {name: value for name, value in request.decoded_body or () if name in SENT}
+    return {name: value for name, value in request.decoded_body or () if name in PARAMETERS}
 
 
-def _has_key(request: Any) -> bool:
+def _needs_key(request: Any) -> bool:
     """Whether the loaded client must authenticate by its key."""
     found = profile(request)
     return found is not None and found.auth_method == client_metadata.KEY
@@ -220,7 +222,7 @@ def _has_key(request: Any) -> bool:
 # Reading an assertion.
 
 
-def read(text: str) -> Assertion:
+def parse_assertion(text: str) -> Assertion:
     """Parse an assertion and check its claims, without the signature.
 
     Raise ``AssertionRejected``.
@@ -233,46 +235,46 @@ def read(text: str) -> Assertion:
         raise AssertionRejected(str(error)) from None
     if header.get("alg") not in ASSERTION_ALGORITHMS:
         raise AssertionRejected("its signature algorithm is not accepted")
-    for check in CLAIMS:
-        if reason := check(claims, time.time()):
+    for problem in CLAIM_CHECKS:
+        if reason := problem(claims, time.time()):
             raise AssertionRejected(reason)
     return Assertion(text, header, claims)
 
 
-def _about(claims: dict[str, Any], now: float) -> str | None:
+def _subject_problem(claims: dict[str, Any], now: float) -> str | None:
     client = claims.get("sub")
-    fine = isinstance(client, str) and client and claims.get("iss") == client
-    return None if fine else "iss and sub are not the client"
+    is_valid = isinstance(client, str) and client and claims.get("iss") == client
+    return None if is_valid else "iss and sub are not the client"
 
 
-def _addressed(claims: dict[str, Any], now: float) -> str | None:
-    to = claims.get("aud")
-    names = to if isinstance(to, list) else [to]
+def _audience_problem(claims: dict[str, Any], now: float) -> str | None:
+    audience = claims.get("aud")
+    names = audience if isinstance(audience, list) else [audience]
     ours = [issuer(), f"{issuer()}/", *map(endpoint, TOKEN_PATHS)]
     return None if any(name in ours for name in names) else "it is for another server"
 
 
-def _timely(claims: dict[str, Any], now: float) -> str | None:
-    ends, begins, made = claims.get("exp"), claims.get("nbf", now), claims.get("iat", now)
-    if not (is_time(ends) and is_time(begins) and is_time(made)):
-        return "it has no times"
+def _time_problem(claims: dict[str, Any], now: float) -> str | None:
+    ends, begins, issued = claims.get("exp"), claims.get("nbf", now), claims.get("iat", now)
+    if not (is_time(ends) and is_time(begins) and is_time(issued)):
+        return "exp is missing, or a time is not a number"
     if not now - CLOCK_SKEW_SECONDS < ends <= now + MAX_LIFETIME_SECONDS + CLOCK_SKEW_SECONDS:
-        return "it has expired, or is good for too long"
+        return "it has expired, or is valid for too long"
     if not (
         begins <= now + CLOCK_SKEW_SECONDS
-        and now - MAX_LIFETIME_SECONDS - CLOCK_SKEW_SECONDS <= made <= now + CLOCK_SKEW_SECONDS
+        and now - MAX_LIFETIME_SECONDS - CLOCK_SKEW_SECONDS <= issued <= now + CLOCK_SKEW_SECONDS
     ):
-        return "it is old, or of the future"
+        return "it is too old, or not valid yet"
     return None
 
 
-def _once(claims: dict[str, Any], now: float) -> str | None:
+def _id_problem(claims: dict[str, Any], now: float) -> str | None:
     jti = claims.get("jti")
-    fine = isinstance(jti, str) and 0 < len(jti) <= MAX_ID_LENGTH
-    return None if fine else "it has no jti"
+    is_valid = isinstance(jti, str) and 0 < len(jti) <= MAX_JTI_LENGTH
+    return None if is_valid else "jti is missing or too long"
 
 
-CLAIMS = (_about, _addressed, _timely, _once)
+CLAIM_CHECKS = (_subject_problem, _audience_problem, _time_problem, _id_problem)
 
 
 # Verifying an assertion.
@@ -287,22 +289,22 @@ def verify(found: Assertion, request: Any) -> None:
     known, kid = profile(request), found.header.get("kid")
     assert known is not None
     was_authorized = known.last_authorized is not None
-    its = matching(known.jwks_uri, found.algorithm, kid, was_authorized=was_authorized)
-    if not is_signed(found.text, its, found.algorithm):
-        raise AssertionRejected("no key of the client has signed it")
-    if not _is_first(found):
+    keys = find_keys(known.jwks_uri, found.algorithm, kid, was_authorized=was_authorized)
+    if not is_signed(found.text, keys, found.algorithm):
+        raise AssertionRejected("its signature is not by a key of the client")
+    if not _mark_used(found):
         raise AssertionRejected("its jti was used before")
 
 
-def _is_first(found: Assertion) -> bool:
-    """Whether the assertion was not used before. Store its ``jti`` in the cache until it expires.
+def _mark_used(found: Assertion) -> bool:
+    """Store the assertion's ``jti`` in the cache until it expires. Return False if it was there.
 
-    Return False if the cache stores nothing. All processes must share the cache.
+    Return False also if the cache stores nothing. All processes must share the cache.
     """
-    what = json.dumps([found.client_id, found.claims["jti"]])
-    place = f"django_mcp.oauth.jti:{hashlib.sha256(what.encode()).hexdigest()}"
+    identity = json.dumps([found.client_id, found.claims["jti"]])
+    cache_key = f"django_mcp.oauth.jti:{hashlib.sha256(identity.encode()).hexdigest()}"
     seconds = int(found.claims["exp"] - time.time()) + 2 * CLOCK_SKEW_SECONDS
-    return bool(cache.add(place, True, seconds)) and cache.get(place) is not None
+    return bool(cache.add(cache_key, True, seconds)) and cache.get(cache_key) is not None
 
 
 MAX_PER_NETWORK, MAX_PER_CLIENT = 5, 30  # comparisons in the window
@@ -315,7 +317,9 @@ class TooManyAttempts(Exception):
     """The secret was not compared: too many wrong ones were sent in the last window."""
 
 
-def is_right(provided: str, stored: str, network: str, compare: Callable[[], bool]) -> bool:
+def check_hashed_secret(
+    provided: str, stored: str, network: str, compare: Callable[[], bool]
+) -> bool:
     """Return what ``compare`` returns for these secrets, or True if the secret is remembered.
 
     Raise ``TooManyAttempts`` if the limit on comparisons is reached.
@@ -324,9 +328,9 @@ def is_right(provided: str, stored: str, network: str, compare: Callable[[], boo
         identify_hasher(stored)
     except ValueError:  # not hashed: comparing it is fast and needs no limit
         return compare()
-    # Keyed with SECRET_KEY, because caches are less guarded than the database.
-    made = salted_hmac("django_mcp.oauth.secret", f"{stored}\0{provided}", algorithm="sha256")
-    remembered = f"django_mcp.oauth.secret:{made.hexdigest()}"
+    # Keyed with SECRET_KEY, because caches are less with_security_headers than the database.
+    digest = salted_hmac("django_mcp.oauth.secret", f"{stored}\0{provided}", algorithm="sha256")
+    remembered = f"django_mcp.oauth.secret:{digest.hexdigest()}"
     if cache.touch(remembered, REMEMBERED_SECONDS):  # a client in use stays remembered
         return True
     client = hashlib.sha256(stored.encode()).hexdigest()  # the salt makes it unique
@@ -344,14 +348,14 @@ def _may_compare(client: str, network: str) -> bool:
         return False
     if registration_limits.take_slot(f"{client}:{network}:first", 1, WINDOW_SECONDS):
         return registration_limits.take_slot(f"{client}:first", MAX_NETWORKS, WINDOW_SECONDS)
-    most = MAX_PER_CLIENT - MAX_NETWORKS
-    return registration_limits.take_slot(f"{client}:again", most, WINDOW_SECONDS)
+    further = MAX_PER_CLIENT - MAX_NETWORKS
+    return registration_limits.take_slot(f"{client}:again", further, WINDOW_SECONDS)
 
 
 HASH_PREFIX = "sha256:"  # no hasher of Django writes this prefix
 
 
-def kept(secret: str) -> str:
+def secret_digest(secret: str) -> str:
     """Return the digest to store for a random secret.
 
     A slow hash is not needed, because a random secret cannot be guessed. It would only let wrong
@@ -360,10 +364,11 @@ def kept(secret: str) -> str:
     return HASH_PREFIX + hashlib.sha256(secret.encode()).hexdigest()
 
 
-def is_kept(stored: str) -> bool:
-    """Whether the stored value of a secret was made by ``kept``."""
+def is_digest(stored: str) -> bool:
+    """Whether the stored value of a secret was made by ``secret_digest``."""
     return stored.startswith(HASH_PREFIX)
 
 
-def is_same(provided: str, stored: str) -> bool:
-    return constant_time_compare(kept(provided), stored)
+def matches_digest(provided: str, stored: str) -> bool:
+    # In constant time, so that the response time does not tell how many characters are right.
+    return constant_time_compare(secret_digest(provided), stored)

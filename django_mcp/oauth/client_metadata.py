@@ -1,6 +1,6 @@
 """Validation of client metadata (RFC 7591, 2) and redirect URIs.
 
-The metadata comes from strangers. Stored values are short, printable and safe to display. Unknown
+Anybody can send metadata. Stored values are short, printable and safe to display. Unknown
 members are dropped, and unsupported flows are rejected. Dynamic registration and client ID metadata
 documents use the same code.
 
@@ -44,50 +44,53 @@ NEVER = {
 }  # fmt: skip
 
 
-def wrong(uri: Any) -> str | None:
+def uri_problem(uri: Any) -> str | None:
     """Return why a redirect URI is not accepted, as a message for the client; None if it is."""
     if not isinstance(uri, str) or len(uri) > MAX_REDIRECT_URI_LENGTH:
-        return f"a redirect URI is a string of at most {MAX_REDIRECT_URI_LENGTH} characters"
+        return f"a redirect URI must be a string of at most {MAX_REDIRECT_URI_LENGTH} characters"
     if not URI.fullmatch(uri):
-        return "a redirect URI has no fragment, wildcard, blank or other character that is no URI's"
+        return "a redirect URI must have only characters of RFC 3986, no fragment and no wildcard"
     try:
         parts = urlsplit(uri)
         parts.port  # noqa: B018 - raises for an invalid port
     except ValueError:
-        return "a redirect URI is an absolute URI"
-    return BY_SCHEME.get(parts.scheme, _private)(parts) or _unfit(uri)
+        return "a redirect URI must be an absolute URI"
+    return CHECKS_BY_SCHEME.get(parts.scheme, _check_app_scheme)(parts) or _toolkit_problem(uri)
 
 
-def taken(uris: Iterable[Any]) -> list[str]:
+def valid_redirect_uris(uris: Iterable[Any]) -> list[str]:
     """Return the accepted redirect URIs, each once."""
-    return list(dict.fromkeys(uri for uri in uris if not wrong(uri)))
+    return list(dict.fromkeys(uri for uri in uris if not uri_problem(uri)))
 
 
-def _https(parts: SplitResult) -> str | None:
+def _check_https(parts: SplitResult) -> str | None:
     if not NETLOC.fullmatch(parts.netloc):
-        return "a redirect URI names a host, and nobody's name or password"
-    return "no host has that address" if _is_nowhere(parts.hostname or "") else None
+        return "a redirect URI must have a host, and no user name or password"
+    return "the host is not a valid address" if _is_invalid_address(parts.hostname or "") else None
 
 
-def _http(parts: SplitResult) -> str | None:
+def _check_http(parts: SplitResult) -> str | None:
     if NETLOC.fullmatch(parts.netloc) and parts.hostname in LOOPBACK:
         return None
-    return "http is for localhost, 127.0.0.1 and [::1] alone; use https"
+    return "http is allowed for localhost, 127.0.0.1 and [::1] only; use https"
 
 
-def _private(parts: SplitResult) -> str | None:
+def _check_app_scheme(parts: SplitResult) -> str | None:
     """Check a private scheme: ``app:/path`` (RFC 8252, 7.1), or the common ``app://host/path``."""
     if parts.scheme not in {name.lower() for name in settings.REDIRECT_SCHEMES} - NEVER:
-        return "a redirect URI is https, or http to localhost"
+        return "a redirect URI must use https, or http to localhost"
     if parts.netloc:
-        return _https(parts)
-    return None if parts.path.startswith("/") else "a redirect URI has a host or a path"
+        return _check_https(parts)
+    return None if parts.path.startswith("/") else "a redirect URI must have a host or a path"
 
 
-BY_SCHEME: dict[str, Callable[[SplitResult], str | None]] = {"https": _https, "http": _http}
+CHECKS_BY_SCHEME: dict[str, Callable[[SplitResult], str | None]] = {
+    "https": _check_https,
+    "http": _check_http,
+}
 
 
-def _is_nowhere(host: str) -> bool:
+def _is_invalid_address(host: str) -> bool:
     """Whether a host is an unspecified or invalid address, or an address in an unusual notation.
 
     Browsers take every host that ends in a number for an address, as 0, 0x0 and 0.0 for 0.0.0.0.
@@ -102,7 +105,7 @@ def _is_nowhere(host: str) -> bool:
     return (mapped or address).is_unspecified
 
 
-def _unfit(uri: str) -> str | None:
+def _toolkit_problem(uri: str) -> str | None:
     """Return a problem if ``Application.clean`` rejects the URI.
 
     Otherwise the stored application could not be saved in the admin.
@@ -111,7 +114,7 @@ def _unfit(uri: str) -> str | None:
     try:
         AllowedURIValidator(schemes, "redirect uri", allow_path=True, allow_query=True)(uri)
     except ValidationError:
-        return "that redirect URI is not taken here"
+        return "this redirect URI is not allowed by OAUTH2_PROVIDER"
     return None
 
 
@@ -148,8 +151,8 @@ class ClientMetadata:
     @property
     def digest(self) -> str:
         """SHA-256 of all members, independent of the order of the redirect URIs."""
-        what = asdict(self) | {"redirect_uris": sorted(self.redirect_uris)}
-        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+        members = asdict(self) | {"redirect_uris": sorted(self.redirect_uris)}
+        return hashlib.sha256(json.dumps(members, sort_keys=True).encode()).hexdigest()
 
     @property
     def columns(self) -> dict[str, str]:
@@ -176,36 +179,36 @@ def read(document: Any, redirect_uris: list[str], auth_method: str) -> ClientMet
         application_type=_one_of(document.get("application_type"), APPLICATION_TYPES),
         client_uri=_link(document.get("client_uri")),
         logo_uri=_link(document.get("logo_uri")),
-        jwks_uri=_keys(document.get("jwks_uri")) if uses_key else "",
+        jwks_uri=_jwks_uri(document.get("jwks_uri")) if uses_key else "",
     )
 
 
-def texts(document: dict[str, Any], name: str, default: list[str] | None = None) -> list[str]:
+def string_list(document: dict[str, Any], name: str, default: list[str] | None = None) -> list[str]:
     """Return a member that is a list of strings, or raise ``MetadataError``."""
     found = document.get(name, default)
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise MetadataError(f"{name} is a list of strings")
+        raise MetadataError(f"{name} must be a list of strings")
     return found
 
 
-def printable(text: str, longest: int) -> str:
+def printable(text: str, max_length: int) -> str:
     """Return a text on one line, without invisible characters and text direction marks."""
     line = " ".join(unicodedata.normalize("NFC", text).split())
-    kept = "".join(one for one in line if unicodedata.category(one)[0] != "C")
-    return " ".join(kept.split())[:longest].strip()
+    visible = "".join(character for character in line if unicodedata.category(character)[0] != "C")
+    return " ".join(visible.split())[:max_length].strip()
 
 
 def _check_flow(document: dict[str, Any]) -> None:
     """Require the authorization code flow. Other requested flows are ignored (RFC 7591, 2)."""
-    if CODE not in texts(document, "grant_types", [CODE]):
-        raise MetadataError(f"grant_types has {CODE!r} in it")
-    if "code" not in texts(document, "response_types", RESPONSES):
-        raise MetadataError("response_types has 'code' in it")
+    if CODE not in string_list(document, "grant_types", [CODE]):
+        raise MetadataError(f"grant_types must contain {CODE!r}")
+    if "code" not in string_list(document, "response_types", RESPONSES):
+        raise MetadataError("response_types must contain 'code'")
 
 
 def _name(value: Any) -> str:
     if not isinstance(value, str):
-        raise MetadataError("client_name is a string")
+        raise MetadataError("client_name must be a string")
     return printable(value, MAX_NAME_LENGTH)
 
 
@@ -215,17 +218,17 @@ def _one_of(value: Any, choices: tuple[str, ...]) -> str:
 
 def _link(value: Any) -> str:
     """Return the URL of a page or a picture if it is a valid https URL, else ""."""
-    fine = isinstance(value, str) and value.startswith("https://") and not wrong(value)
-    return value if fine else ""
+    is_https = isinstance(value, str) and value.startswith("https://")
+    return value if is_https and not uri_problem(value) else ""
 
 
-def _keys(value: Any) -> str:
+def _jwks_uri(value: Any) -> str:
     """Return the client's ``jwks_uri``, or raise ``MetadataError``.
 
     This server fetches that URL, so only port 443 and hosts of ``CLIENT_HOSTS`` are allowed.
     """
     if not (found := _link(value)) or urlsplit(found).port not in (None, 443):
-        raise MetadataError(f"{KEY} needs a jwks_uri, by https")
+        raise MetadataError(f"{KEY} needs a jwks_uri that uses https and port 443")
     if not validate_host(urlsplit(found).hostname or "", settings.CLIENT_HOSTS):
-        raise MetadataError("jwks_uri is at a host that is not taken")
+        raise MetadataError("the host of jwks_uri is not allowed by CLIENT_HOSTS")
     return found

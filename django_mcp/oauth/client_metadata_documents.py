@@ -28,7 +28,7 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -63,7 +63,7 @@ MAX_PER_NETWORK = 3  # fetches for the clients of one network at a time
 RESERVED_TENTHS = 3  # tenths of all slots that are reserved for authorized clients
 # A request checks several counters and increments them: no other thread may do so in between.
 _lock = threading.Lock()
-_taken: Counter[str] = Counter()
+_slots_in_use: Counter[str] = Counter()
 
 
 @contextmanager
@@ -80,9 +80,9 @@ def fetch_slot(host: str, network: str = "", *, was_authorized: bool = False) ->
     if size and not was_authorized:
         limits["not authorized"] = size - size * RESERVED_TENTHS // 10
     with _lock:
-        is_free = all(_taken[name] < limit for name, limit in limits.items())
+        is_free = all(_slots_in_use[name] < limit for name, limit in limits.items())
         if is_free:
-            _taken.update(limits.keys())
+            _slots_in_use.update(limits.keys())
     try:
         yield is_free
     finally:
@@ -92,10 +92,10 @@ def fetch_slot(host: str, network: str = "", *, was_authorized: bool = False) ->
 
 def _release(names: dict[str, int]) -> None:
     with _lock:
-        _taken.subtract(names.keys())
+        _slots_in_use.subtract(names.keys())
         for name in names:  # otherwise every host would stay in memory
-            if not _taken[name]:
-                del _taken[name]
+            if not _slots_in_use[name]:
+                del _slots_in_use[name]
 
 
 MAX_URL_LENGTH = 255  # characters, the maximum length of a client id
@@ -118,23 +118,24 @@ class DocumentFetcher(SafeMetadataFetcher):  # type: ignore[misc]
 
     ports = frozenset({443})
 
-    def retrieve(self, url: str, longest: int) -> tuple[dict[str, Any], int]:
+    def retrieve(self, url: str, max_bytes: int) -> tuple[dict[str, Any], int]:
         """Return the object, and the seconds for which it may be cached. Raise ``CIMDError``.
 
-        ``longest`` is in bytes. It blocks for the DNS lookup and then at most
+        ``max_bytes`` is in bytes. It blocks for the DNS lookup and then at most
         ``CIMD_FETCH_TIMEOUT_SECONDS``.
         """
-        parts = checked(url)
+        parts = split_client_id(url)
         port = 443 if parts.port is None else parts.port
         if port not in self.ports:
-            raise CIMDError(f"{port} is no port for documents")
+            raise CIMDError(f"port {port} is not allowed for documents")
+        # One deadline for all addresses: many slow ones must not block the thread for longer.
         ends = time.monotonic() + oauth2_settings.CIMD_FETCH_TIMEOUT_SECONDS
         error: Exception | None = None
         for address in self.addresses(parts.hostname or "", port):
             if time.monotonic() >= ends:
                 break
             try:
-                return self._get(parts, address, ends, longest)
+                return self._get(parts, address, ends, max_bytes)
             except FetchError as failure:
                 raise CIMDError(str(failure)) from failure
             except (OSError, http.client.HTTPException, ValueError) as failure:
@@ -147,8 +148,8 @@ class DocumentFetcher(SafeMetadataFetcher):  # type: ignore[misc]
             found = list(dict.fromkeys(_resolve_and_validate(host, port)))
         except ValueError as error:  # an invalid label in the host name
             raise CIMDError("no such host") from error
-        if not all(map(_is_usual, found)):
-            raise CIMDError("the host has an address that is no one machine's")
+        if not all(map(_is_public_unicast, found)):
+            raise CIMDError("the host has an address that is not public unicast")
         return found
 
     def connect(self, address: str, port: int, seconds: float) -> socket.socket:
@@ -156,7 +157,7 @@ class DocumentFetcher(SafeMetadataFetcher):  # type: ignore[misc]
         return socket.create_connection((address, port), timeout=seconds)
 
     def _get(
-        self, parts: SplitResult, address: str, ends: float, longest: int
+        self, parts: SplitResult, address: str, ends: float, max_bytes: int
     ) -> tuple[dict[str, Any], int]:
         """Fetch from the address that was checked, with the certificate of the host name."""
 
@@ -167,11 +168,13 @@ class DocumentFetcher(SafeMetadataFetcher):  # type: ignore[misc]
         # A new context at each call: tests and subclasses may replace the trusted certificates.
         context = ssl.create_default_context()
         connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context)
-        found, headers = fetch_json(connection, path, connect=connect, ends=ends, max_bytes=longest)
+        found, headers = fetch_json(
+            connection, path, connect=connect, ends=ends, max_bytes=max_bytes
+        )
         return found, _effective_max_age(headers.get("Cache-Control"))
 
 
-def _is_usual(found: str) -> bool:
+def _is_public_unicast(found: str) -> bool:
     """Whether a global address is an ordinary public unicast address.
 
     Other IPv6 ranges embed IPv4 addresses, or were site-local, so they may lead into the network.
@@ -187,20 +190,20 @@ def _is_usual(found: str) -> bool:
     return not address.is_multicast and not any(address in network for network in SPECIAL)
 
 
-def checked(url: str) -> SplitResult:
+def split_client_id(url: str) -> SplitResult:
     """Split a URL that is valid as a client id (CIMD draft, 3), or raise ``CIMDError``."""
     if len(url) > MAX_URL_LENGTH or not URL.fullmatch(url):
-        raise CIMDError("the URL is too long, or has what no https URL has")
+        raise CIMDError("the URL is too long, or no https URL")
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise CIMDError("the URL is none") from error
+        raise CIMDError("the URL is malformed") from error
     dots = {".", "..", "%2e", "%2e%2e", ".%2e", "%2e."}
     if not (host and parts.path and NETLOC.fullmatch(parts.netloc)):
-        raise CIMDError("the URL has a host, a path, and nobody's name or password")
+        raise CIMDError("the URL needs a host and a path, and no user name or password")
     if dots & set(parts.path.lower().split("/")):
-        raise CIMDError("the URL's path goes nowhere but down")
+        raise CIMDError("the URL's path has a segment . or ..")
     return parts
 
 
@@ -221,7 +224,7 @@ class CIMDPolicy:
 
     def has_permission(self, request: Any, client_id: str) -> bool:
         try:
-            host = checked(client_id).hostname or ""
+            host = split_client_id(client_id).hostname or ""
         except CIMDError:
             return False
         if not validate_host(host, settings.CLIENT_HOSTS):
@@ -273,13 +276,13 @@ class MCPMetadataFetcher(DocumentFetcher):
     def fetch(self, client_id: str) -> tuple[dict[str, Any], int]:
         document, seconds = self.retrieve(client_id, oauth2_settings.CIMD_MAX_DOCUMENT_SIZE)
         if document.get("client_id") != client_id:
-            raise CIMDError("the document is another client's")
+            raise CIMDError("client_id in the document is not its URL")
         try:
-            said = _metadata(document)
+            metadata = _metadata(document)
         except MetadataError as error:
             raise CIMDError(str(error)) from error
-        _keep(client_id, said)
-        return _for_toolkit(client_id, said), min(seconds, settings.STALE)
+        _store_profile(client_id, metadata)
+        return _for_toolkit(client_id, metadata), min(seconds, settings.STALE)
 
 
 def _metadata(document: dict[str, Any]) -> ClientMetadata:
@@ -288,26 +291,27 @@ def _metadata(document: dict[str, Any]) -> ClientMetadata:
     Redirect URIs that are not allowed are dropped. One allowed URI is enough.
     """
     if SECRETS & set(document):
-        raise MetadataError("a document has no secret")
+        raise MetadataError("a metadata document must not have a secret")
     method = document.get("token_endpoint_auth_method", client_metadata.NONE)
     if method not in METHODS:
-        raise MetadataError(f"token_endpoint_auth_method is one of {', '.join(METHODS)}")
-    uris = client_metadata.taken(client_metadata.texts(document, "redirect_uris"))
-    said = client_metadata.read(document, uris, method)
-    if not uris or not said.name:
-        raise MetadataError("a document has a client_name, and a redirect URI that is taken")
-    return said
+        raise MetadataError(f"token_endpoint_auth_method must be one of {', '.join(METHODS)}")
+    listed = client_metadata.string_list(document, "redirect_uris")
+    uris = client_metadata.valid_redirect_uris(listed)
+    metadata = client_metadata.read(document, uris, method)
+    if not uris or not metadata.name:
+        raise MetadataError("a document needs a client_name and an allowed redirect URI")
+    return metadata
 
 
-def _for_toolkit(client_id: str, said: ClientMetadata) -> dict[str, Any]:
+def _for_toolkit(client_id: str, metadata: ClientMetadata) -> dict[str, Any]:
     """Return the metadata for django-oauth-toolkit.
 
     The authentication method is always "none" there. The real one is in the ``ClientProfile``.
     """
     return {
         "client_id": client_id,
-        "client_name": said.name,
-        "redirect_uris": said.redirect_uris,
+        "client_name": metadata.name,
+        "redirect_uris": metadata.redirect_uris,
         "grant_types": client_metadata.GRANTS,
         "token_endpoint_auth_method": client_metadata.NONE,
     }
@@ -316,7 +320,7 @@ def _for_toolkit(client_id: str, said: ClientMetadata) -> dict[str, Any]:
 # Storing a document, and what its changes revoke.
 
 
-def _keep(client_id: str, said: ClientMetadata) -> None:
+def _store_profile(client_id: str, metadata: ClientMetadata) -> None:
     """Store the client's profile, before django-oauth-toolkit stores the application.
 
     Without a profile, the application of a client with a key could be used without that key.
@@ -324,18 +328,18 @@ def _keep(client_id: str, said: ClientMetadata) -> None:
     now = timezone.now()
     with transaction.atomic(using=router.db_for_write(ClientProfile)):
         ClientProfile.objects.get_or_create(
-            client_id=client_id, defaults={"source": Source.CIMD, **said.columns}
+            client_id=client_id, defaults={"source": Source.CIMD, **metadata.columns}
         )
         known = ClientProfile.objects.select_for_update().get(client_id=client_id)
         if known.source != Source.CIMD:
-            raise CIMDError("the id is that of a client that was registered otherwise")
-        if known.digest != said.digest:
-            _changed(known, said)
-        columns = {"fetched": now, **said.columns}
+            raise CIMDError("the client was registered in another way")
+        if known.digest != metadata.digest:
+            _revoke_after_change(known, metadata)
+        columns = {"fetched": now, **metadata.columns}
         ClientProfile.objects.filter(pk=known.pk).update(**columns)
 
 
-def _changed(known: ClientProfile, said: ClientMetadata) -> None:
+def _revoke_after_change(known: ClientProfile, metadata: ClientMetadata) -> None:
     now = timezone.now()
     consents = Consent.objects.filter(client_id=known.client_id, revoked=None)
     logger.warning(
@@ -345,11 +349,8 @@ def _changed(known: ClientProfile, said: ClientMetadata) -> None:
     consents.update(revoked=now)
     applications = get_application_model()._default_manager.filter(client_id=known.client_id)
     for application in applications.select_for_update():
-        keys = (known.auth_method, known.jwks_uri) != (said.auth_method, said.jwks_uri)
-        if keys or _differ(application.redirect_uris.split(), said.redirect_uris):
+        other_key = (known.auth_method, known.jwks_uri) != (metadata.auth_method, metadata.jwks_uri)
+        other_uris = set(application.redirect_uris.split()) != set(metadata.redirect_uris)
+        if other_key or other_uris:
             logger.warning("All tokens of client %s are revoked", known.client_id)
             end_all(application=application)
-
-
-def _differ(before: Collection[str], after: Collection[str]) -> bool:
-    return set(before) != set(after)

@@ -1,13 +1,12 @@
-"""Load OAuth clients and their profiles, and decide which clients the site's staff registered.
+"""
+Find the OAuth clients of requests, and tell which clients the site's staff registered.
 
-``KnownClients`` overrides the one method by which django-oauth-toolkit loads a client. Blocked
-clients are treated as unknown everywhere, and so are clients whose metadata document could not be
-fetched for ``STALE`` seconds. A client with a metadata document is unknown without its profile,
-because only the profile holds its authentication method.
+django-oauth-toolkit stores a client as an ``Application``. The ``ClientProfile`` beside it has what
+the toolkit does not know, such as whether the client is blocked, and how it authenticates.
 
-Clients that are registered by hand get a profile when their application is saved. Applications
-that sent no signal, as those from before the installation or from ``bulk_create()``, get it at
-their first use.
+Saving an application that was registered by hand creates its profile. Applications that sent no
+signal, such as those from before the installation or from ``bulk_create()``, get a profile when
+they are first used.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ from oauth2_provider.settings import oauth2_settings
 from .client_metadata import MAX_NAME_LENGTH, printable
 from .client_metadata_documents import fetching
 from .conf import settings
-from .models import ClientProfile, Source
-
-PROFILE_ATTRIBUTE = "_mcp_profile"
+from .models import MAX_CLIENT_ID_LENGTH, ClientProfile, Source
+from .resource_indicators import notes
 
 if TYPE_CHECKING:
 
@@ -45,72 +43,106 @@ else:
     Validator = object
 
 
-class KnownClients(Validator):
-    """Mixin for an ``OAuth2Validator``: load only clients that may be used."""
+class ClientLookup(Validator):
+    """Mixin for an ``OAuth2Validator``: treat clients that may not be used as unknown.
+
+    Those are blocked clients, and clients whose metadata document is at a host that is not in
+    ``CLIENT_HOSTS``, or could not be fetched for ``STALE`` seconds.
+    """
 
     def _load_application(self, client_id: Any, request: Any) -> Any:
-        with fetching(request):
-            return self._load_known(client_id, request)
+        """Override the one method by which django-oauth-toolkit loads a client."""
+        found = None
+        # The block comes first: the document of a blocked client must not be fetched.
+        if _is_valid_id(client_id) and not _is_blocked(client_id, request):
+            with fetching(request):
+                found = self._load_usable(client_id, request)
+        if found is None:
+            request.client = None
+        return found
 
-    def _load_known(self, client_id: Any, request: Any) -> Any:
+    def _load_usable(self, client_id: str, request: Any) -> Any:
         found = super()._load_application(client_id, request)
         if found is not None and found.registration_source == Source.CIMD and not profile(request):
-            vars(request).pop(PROFILE_ATTRIBUTE)
+            # Only the profile says whether the client must authenticate with a key. So fetch the
+            # document again, which creates the profile.
+            notes(request).profile = None
             found = request.client = resolve_cimd_application(client_id, request)
         # A collation that ignores case finds clients whose id differs in case.
-        if found is None or found.client_id != client_id or _is_barred(profile(request)):
-            request.client = None
+        if found is None or found.client_id != client_id or not _is_usable(profile(request)):
             return None
         return found
+
+
+def _is_valid_id(client_id: Any) -> bool:
+    return (
+        isinstance(client_id, str)
+        and 0 < len(client_id) <= MAX_CLIENT_ID_LENGTH
+        and "\0" not in client_id
+    )
+
+
+def _is_blocked(client_id: str, request: Any) -> bool:
+    """Whether a client is blocked. Queried once per request."""
+    if notes(request).unblocked_client_id == client_id:
+        return False
+    if ClientProfile.objects.filter(client_id=client_id, blocked__isnull=False).exists():
+        return True
+    notes(request).unblocked_client_id = client_id
+    return False
 
 
 def profile(request: Any) -> ClientProfile | None:
     """Return the profile of an oauthlib request's client; None without a client or a profile.
 
-    It is queried once per request. It is stored in ``vars(request)``: oauthlib answers missing
-    attributes from the parameters that the client sent.
+    It is queried once per request.
     """
+    # Not ``request.client``: oauthlib answers a missing attribute from the client's parameters.
     if (client := vars(request).get("client")) is None:
         return None
-    kept, client_id = vars(request).get(PROFILE_ATTRIBUTE), client.client_id
-    if kept is None or kept[0] != client_id:
-        found = ClientProfile.objects.filter(client_id=client_id).first()
-        kept = vars(request)[PROFILE_ATTRIBUTE] = (client_id, found)
-    return kept[1]  # type: ignore[no-any-return]
+    cached = notes(request).profile
+    if cached is None or cached[0] != client.client_id:
+        found = ClientProfile.objects.filter(client_id=client.client_id).first()
+        cached = notes(request).profile = (client.client_id, found)
+    return cached[1]
 
 
-def _is_barred(found: ClientProfile | None) -> bool:
-    if found is None or found.source != Source.CIMD:
-        return found is not None and found.blocked is not None
+def _is_usable(found: ClientProfile | None) -> bool:
+    if found is None:  # registered by hand, and not used yet
+        return True
+    if found.blocked is not None:
+        return False
+    if found.source != Source.CIMD:
+        return True
     host = urlsplit(found.client_id).hostname or ""
-    elsewhere = not validate_host(host, settings.CLIENT_HOSTS)
-    return found.blocked is not None or elsewhere or _is_stale(found)
-
-
-def _is_stale(found: ClientProfile) -> bool:
-    limit = timezone.now() - timedelta(seconds=settings.STALE)
-    return found.fetched is None or found.fetched < limit
+    oldest = timezone.now() - timedelta(seconds=settings.STALE)
+    is_fresh = found.fetched is not None and found.fetched >= oldest
+    return is_fresh and validate_host(host, settings.CLIENT_HOSTS)
 
 
 @receiver(
     post_save, sender=oauth2_settings.APPLICATION_MODEL, dispatch_uid="django_mcp_oauth.by_hand"
 )
-def _list(sender: Any, instance: Any, raw: bool, **kwargs: Any) -> None:
+def _update_profile(sender: Any, instance: Any, raw: bool, **kwargs: Any) -> None:
     if not raw and instance.registration_source == Source.MANUAL:
         ClientProfile.objects.update_or_create(
-            client_id=instance.client_id, defaults=_columns(instance)
+            client_id=instance.client_id, defaults=_profile_values(instance)
         )
 
 
-def list_used(application: Any) -> None:
+def ensure_profile(application: Any) -> None:
     """Create the profile of a client that was registered by hand, if it has none yet."""
     if application.registration_source == Source.MANUAL:
         ClientProfile.objects.get_or_create(
-            client_id=application.client_id, defaults=_columns(application)
+            client_id=application.client_id, defaults=_profile_values(application)
         )
 
 
-def is_vouched_for(application: Any) -> bool:
+def _profile_values(application: Any) -> dict[str, Any]:
+    return {"source": Source.MANUAL, "name": printable(application.name, MAX_NAME_LENGTH)}
+
+
+def is_registered_by_staff(application: Any) -> bool:
     """Whether the site's staff registered this client.
 
     On django-oauth-toolkit's own pages, any signed-in user can register a client, and can change
@@ -125,7 +157,3 @@ def is_vouched_for(application: Any) -> bool:
         f"{application._meta.app_label}.{get_permission_codename('add', application._meta)}"
     )
     return bool(owner.is_active and owner.is_staff and owner.has_perm(permission))
-
-
-def _columns(application: Any) -> dict[str, Any]:
-    return {"source": Source.MANUAL, "name": printable(application.name, MAX_NAME_LENGTH)}

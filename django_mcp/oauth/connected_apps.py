@@ -41,11 +41,18 @@ from ..declarations.server import servers
 from ..models import Token
 from ..verifiers.personal_tokens import revoke
 from ..verifiers.protected_resource import canonical, resource, served
-from .authorization_request import SITE, ConsentClient, client, destination, in_words, plain
-from .authorize import guarded, sent_to_login, site
-from .client_registry import is_vouched_for
+from .authorization_request import (
+    SITE,
+    ConsentClient,
+    consent_client,
+    destination,
+    displayable,
+    scope_descriptions,
+)
+from .authorize import redirect_to_login_page, site, with_security_headers
+from .client_registry import is_registered_by_staff
 from .models import Activity, ClientProfile, Consent, Source
-from .resource_indicators import is_ours
+from .resource_indicators import is_mcp_token
 from .revocation import revoke_consents
 from .scope_grants import may_sign_in, renewable
 
@@ -60,13 +67,13 @@ MAX_SHOWN_ACTIVITIES = 15  # activities of a client that are shown
 
 @dataclass(frozen=True, slots=True)
 class DailyActivity:
-    """What a client did on one day: ``times`` is the count, ``at`` the time of the last one."""
+    """What a client did on one day: ``at`` is the time of the last one."""
 
     at: datetime
     server: str  # title of the server
     method: str
     name: str
-    times: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +86,11 @@ class ConnectedApp:
     scopes: Sequence[str]  # descriptions of the scopes of valid tokens
     since: datetime | None
     last_used: datetime | None
-    answered: str  # redirect host of the last consent
+    redirect_host: str  # of the last consent
     blocked: datetime | None
-    lately: Sequence[DailyActivity]
-    alone: bool  # a machine client of this user: it gets new tokens without consent
-    unasked: bool  # it may be authorized again without the consent page
+    activities: Sequence[DailyActivity]  # the newest first
+    is_machine: bool  # a machine client of this user: it gets new tokens without consent
+    skips_consent: bool  # it may be authorized again without the consent page
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +109,8 @@ class OwnToken:
 
 def connections(user: Any) -> list[ConnectedApp]:
     """Return the clients that may act for ``user`` and those that were blocked, newest first."""
-    found = Account(user)
-    return [found.connection(client_id) for client_id in found.client_ids]
+    account = Account(user)
+    return [account.connection(client_id) for client_id in account.client_ids]
 
 
 class Account:
@@ -125,15 +132,17 @@ class Account:
     @cached_property
     def tokens(self) -> dict[str, list[Any]]:
         """By client: access tokens that are valid, or can be renewed by a refresh token."""
-        good = Q(expires__gt=timezone.now()) | renewable(user=self.user)
-        rows = get_access_token_model().objects.filter(good, user=self.user)
+        valid = Q(expires__gt=timezone.now()) | renewable(user=self.user)
+        rows = get_access_token_model().objects.filter(valid, user=self.user)
         rows = (
             rows.exclude(application=None)
             .select_related("application")
             .order_by("-pk")[:MAX_READ_ROWS]
         )
         known = set(served())
-        return _grouped((row.application.client_id, row) for row in rows if is_ours(row, known))
+        return _grouped(
+            (row.application.client_id, row) for row in rows if is_mcp_token(row, known)
+        )
 
     @cached_property
     def client_ids(self) -> list[str]:
@@ -141,9 +150,10 @@ class Account:
 
         Prefer those with a token, so that users can revoke it.
         """
-        known = dict.fromkeys([*self.consents, *self.tokens])
-        shown = set(sorted(known, key=lambda one: one not in self.tokens)[:MAX_SHOWN_CLIENTS])
-        return [one for one in known if one in shown]
+        all_ids = dict.fromkeys([*self.consents, *self.tokens])
+        with_token_first = sorted(all_ids, key=lambda client_id: client_id not in self.tokens)
+        shown = set(with_token_first[:MAX_SHOWN_CLIENTS])
+        return [client_id for client_id in all_ids if client_id in shown]
 
     @cached_property
     def applications(self) -> dict[str, Any]:
@@ -157,17 +167,14 @@ class Account:
         return {row.client_id: row for row in rows}
 
     @cached_property
-    def doings(self) -> dict[str, list[DailyActivity]]:
+    def activities(self) -> dict[str, list[DailyActivity]]:
         """By client: the last ``MAX_SHOWN_ACTIVITIES`` activities."""
-        place = Window(
+        number = Window(
             RowNumber(), partition_by="client_id", order_by=[F("at").desc(), F("pk").desc()]
         )
         rows = Activity.objects.filter(user=self.user, client_id__in=self.client_ids)
-        rows = (
-            rows.annotate(place=place)
-            .filter(place__lte=MAX_SHOWN_ACTIVITIES)
-            .order_by("-at", "-pk")
-        )
+        rows = rows.annotate(number=number).filter(number__lte=MAX_SHOWN_ACTIVITIES)
+        rows = rows.order_by("-at", "-pk")
         return _grouped(
             (
                 row.client_id,
@@ -178,30 +185,33 @@ class Account:
 
     def connection(self, client_id: str) -> ConnectedApp:
         consents, tokens = self.consents.get(client_id, []), self.tokens.get(client_id, [])
-        lately, profile = self.doings.get(client_id, []), self.profiles.get(client_id)
-        used = [*(one.last_used for one in consents), *(one.at for one in lately[:1])]
+        activities, profile = self.activities.get(client_id, []), self.profiles.get(client_id)
+        used = [*(consent.last_used for consent in consents), *(one.at for one in activities[:1])]
+        scopes = [scope for row in tokens for scope in row.scope.split()]
         application = self.applications.get(client_id)
         return ConnectedApp(
             client_id=client_id,
             client=_client(client_id, application),
-            servers=_titles([*(one.resource for one in consents), *_targets(tokens)]),
-            scopes=in_words(_in_order(scope for row in tokens for scope in row.scope.split())),
-            since=min((one.granted for one in consents), default=None),
+            servers=_titles([*(consent.resource for consent in consents), *_targets(tokens)]),
+            scopes=scope_descriptions(_in_order(scopes)),
+            since=min((consent.granted for consent in consents), default=None),
             last_used=max(filter(None, used), default=None),
-            answered=consents[0].redirect_host if consents else "",
+            redirect_host=consents[0].redirect_host if consents else "",
             blocked=profile.blocked if profile else None,
-            lately=lately,
-            alone=_acts_alone(application, self.user),
-            unasked=_is_let_in(application),
+            activities=activities,
+            is_machine=_is_machine_of(application, self.user),
+            skips_consent=_may_skip_consent(application),
         )
 
 
 def _client(client_id: str, application: Any) -> ConsentClient:
     """Return how to show a client. A deleted one has only its id as an unverified name."""
-    return client(application) if application else ConsentClient(plain(client_id), Source.DCR)
+    if application is None:
+        return ConsentClient(displayable(client_id), Source.DCR)
+    return consent_client(application)
 
 
-def _acts_alone(application: Any, user: Any) -> bool:
+def _is_machine_of(application: Any, user: Any) -> bool:
     """Whether a client gets tokens of ``user`` without consent (client credentials grant)."""
     if application is None or application.registration_source != Source.MANUAL:
         return False
@@ -209,21 +219,21 @@ def _acts_alone(application: Any, user: Any) -> bool:
     return bool(application.authorization_grant_type == machine and application.user_id == user.pk)
 
 
-def _is_let_in(application: Any) -> bool:
+def _may_skip_consent(application: Any) -> bool:
     """Whether the authorization endpoint issues codes to a client without the consent page."""
     if application is None or not application.skip_authorization:
         return False
-    if not is_vouched_for(application):
+    if not is_registered_by_staff(application):
         return False
-    found = map(destination, application.redirect_uris.split())
-    return any(one is not None and one.kind == SITE for one in found)
+    targets = map(destination, application.redirect_uris.split())
+    return any(target is not None and target.kind == SITE for target in targets)
 
 
 def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
-    found: defaultdict[str, list[T]] = defaultdict(list)
+    groups: defaultdict[str, list[T]] = defaultdict(list)
     for key, value in pairs:
-        found[key].append(value)
-    return dict(found)
+        groups[key].append(value)
+    return dict(groups)
 
 
 def _targets(tokens: Iterable[Any]) -> list[str]:
@@ -233,14 +243,15 @@ def _targets(tokens: Iterable[Any]) -> list[str]:
 def _titles(uris: Iterable[str]) -> dict[str, str]:
     """Return the titles of servers by URL; "" for a server that no longer exists."""
     known = served()
-    named = dict.fromkeys(canonical(uri) or uri for uri in uris)
-    return {uri: title_of(known[uri]) if uri in known else "" for uri in named}
+    unique = dict.fromkeys(canonical(uri) or uri for uri in uris)
+    return {uri: title_of(known[uri]) if uri in known else "" for uri in unique}
 
 
 def _in_order(scopes: Iterable[str]) -> list[str]:
     """Return the scopes in the order in which they are offered, then the others, sorted."""
     found = set(scopes)
-    return [*(one for one in offered() if one in found), *sorted(found - offered().keys())]
+    known = [scope for scope in offered() if scope in found]
+    return [*known, *sorted(found - offered().keys())]
 
 
 def title_of(server: Server) -> str:
@@ -257,19 +268,19 @@ def _title(name: str) -> str:
 
 def own_tokens(user: Any) -> list[OwnToken]:
     """Return the valid personal access tokens of ``user``, newest first."""
-    good = Q(expires=None) | Q(expires__gt=timezone.now())
-    rows = Token.objects.filter(good, user=user, revoked=None).order_by("-pk")[:MAX_SHOWN_CLIENTS]
-    return [_own(row) for row in rows]
+    valid = Q(expires=None) | Q(expires__gt=timezone.now())
+    rows = Token.objects.filter(valid, user=user, revoked=None).order_by("-pk")[:MAX_SHOWN_CLIENTS]
+    return [_own_token(row) for row in rows]
 
 
-def _own(row: Token) -> OwnToken:
+def _own_token(row: Token) -> OwnToken:
     return OwnToken(
-        str(row.pk), plain(row.name), row.prefix, _title(row.server) if row.server else "",
-        in_words(_in_order(row.scopes)), row.created, row.expires, row.last_used,
+        str(row.pk), displayable(row.name), row.prefix, _title(row.server) if row.server else "",
+        scope_descriptions(_in_order(row.scopes)), row.created, row.expires, row.last_used,
     )  # fmt: skip
 
 
-def places() -> dict[str, str]:
+def server_titles() -> dict[str, str]:
     """Return the titles of all servers by URL."""
     return {resource(server): title_of(server) for server in served().values()}
 
@@ -277,7 +288,7 @@ def places() -> dict[str, str]:
 TEMPLATE = "django_mcp_oauth/connections.html"
 
 
-@method_decorator([login_not_required, guarded, csrf_protect], name="dispatch")
+@method_decorator([login_not_required, with_security_headers, csrf_protect], name="dispatch")
 class ConnectionsView(View):
     """Show the connected clients and personal tokens of the signed-in user, and revoke them."""
 
@@ -286,42 +297,43 @@ class ConnectionsView(View):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         user: Any = getattr(request, "user", None)
         if user is None or not user.is_authenticated:
-            return sent_to_login(escape_uri_path(request.path), django_settings.LOGIN_URL)
+            return redirect_to_login_page(escape_uri_path(request.path), django_settings.LOGIN_URL)
         if not may_sign_in(user):
             raise PermissionDenied
         return super().dispatch(request, *args, **kwargs)
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        return self.shown()
+        return self.render_page()
 
     def post(self, request: HttpRequest) -> HttpResponse:
-        ended = _disconnected if "client" in request.POST else _revoked
-        named = request.POST.get("client") or request.POST.get("token") or ""
-        gone = ended(request.user, named)
-        return self.shown(200 if gone is not None else 404, asked=True, gone=gone)
+        revoke_access = _disconnect_client if "client" in request.POST else _revoke_token
+        key = request.POST.get("client") or request.POST.get("token") or ""
+        revoked = revoke_access(request.user, key)
+        status = 200 if revoked is not None else 404
+        return self.render_page(status, is_result=True, revoked=revoked)
 
-    def shown(self, status: int = 200, **said: Any) -> HttpResponse:
-        """Render the page, with the result of a POST in ``said``."""
+    def render_page(self, status: int = 200, **result: Any) -> HttpResponse:
+        """Render the page, with the result of a POST."""
         user = self.request.user
         context = {
-            "site": site(), "you": user, "connections": connections(user),
-            "tokens": own_tokens(user), "places": places(), **said,
+            "site": site(), "visitor": user, "connections": connections(user),
+            "tokens": own_tokens(user), "servers": server_titles(), **result,
         }  # fmt: skip
         return render(self.request, TEMPLATE, context, status=status)
 
 
-def _disconnected(user: Any, client_id: str) -> Any:
+def _disconnect_client(user: Any, client_id: str) -> Any:
     """Revoke a client's consents. Return its connection, or None if the user cannot revoke it."""
-    theirs = (one for one in connections(user) if not one.alone)
-    found = next((one for one in theirs if one.client_id == client_id), None)
-    if found is not None:
-        revoke_consents(user, found.client_id)
+    found = next((app for app in connections(user) if app.client_id == client_id), None)
+    if found is None or found.is_machine:
+        return None
+    revoke_consents(user, found.client_id)
     return found
 
 
-def _revoked(user: Any, pk: str) -> Any:
+def _revoke_token(user: Any, pk: str) -> Any:
     """Revoke a personal token. Return it, or None if the user has no such token."""
-    found = next((one for one in own_tokens(user) if one.pk == pk), None)
+    found = next((token for token in own_tokens(user) if token.pk == pk), None)
     if found is not None:
         revoke(Token.objects.filter(user=user, pk=found.pk))
     return found

@@ -7,8 +7,9 @@ pair cannot be sent again, because only its digests are stored. A token gets at 
 ``MAX_SIBLINGS`` pairs. After ``REFRESH_GRACE`` seconds, or if the successor was used or revoked,
 the token counts as stolen and its family is revoked.
 
-Each token is judged twice: first without a lock, to choose the response, and again with the row
-locked. Only the second judgement decides.
+Each token is checked twice: first without a lock, to choose the response, and again with the row
+locked. Only the second check decides, because other requests may use or revoke the token in
+between.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from oauth2_provider.models import (
 from oauthlib.oauth2.rfc6749 import errors
 
 from .conf import settings
-from .resource_indicators import ResourceIndicators, concerns_us, notes
-from .revocation import alone_in, end_family, held
+from .resource_indicators import ResourceIndicators, is_for_mcp_servers, notes
+from .revocation import end_family, family_locked, lock_token
 from .scope_grants import may_use
-from .upstream_accounts import is_good_family
+from .upstream_accounts import may_refresh_family
 
 MAX_SIBLINGS = 10  # token pairs that may be issued for one token, including its successor
 AccessToken, RefreshToken = get_access_token_model(), get_refresh_token_model()
@@ -42,14 +43,14 @@ logger = logging.getLogger("django_mcp")
 class RefreshTokenUse(enum.Enum):
     """What happens when a refresh token is used."""
 
-    LIVE = "it is rotated"
-    AGAIN = "it gets a sibling"
-    DEAD = "nothing"
-    STOLEN = "nothing, and its family ends"
+    ROTATE = "it is rotated"
+    ADD_SIBLING = "it gets a sibling"
+    REJECT = "it is rejected"
+    REVOKE_FAMILY = "it is rejected, and its family is revoked"
 
 
 class _Stolen(errors.InvalidGrantError):  # type: ignore[misc]
-    """The second judgement, with the row locked, found that the token counts as stolen."""
+    """The second check, with the row locked, found that the token counts as stolen."""
 
 
 class RefreshTokenRotation(ResourceIndicators):
@@ -59,17 +60,17 @@ class RefreshTokenRotation(ResourceIndicators):
         self, refresh_token: str, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
         row = _row(refresh_token, client)
-        verdict, scope = (RefreshTokenUse.DEAD, "") if row is None else judged(row)
-        if verdict is RefreshTokenUse.STOLEN:
-            _end(row)
-        if verdict not in (RefreshTokenUse.LIVE, RefreshTokenUse.AGAIN):
+        use, scope = (RefreshTokenUse.REJECT, "") if row is None else decide_use(row)
+        if use is RefreshTokenUse.REVOKE_FAMILY:
+            _revoke_family(row)
+        if use not in (RefreshTokenUse.ROTATE, RefreshTokenUse.ADD_SIBLING):
             return False
         notes(request).scope, request.user = scope, row.user
         request.refresh_token, request.refresh_token_instance = refresh_token, row
-        if not may_use(row.user, self.aim(request, row.resource or (), scope.split())):
+        if not may_use(row.user, self.set_targets(request, row.resource or (), scope.split())):
             return False
-        ours = concerns_us(client, scope.split())
-        return not ours or is_good_family(row.token_family, row.user)
+        ours = is_for_mcp_servers(client, scope.split())
+        return not ours or may_refresh_family(row.token_family, row.user)
 
     def get_original_scopes(
         self, refresh_token: str, request: Any, *args: Any, **kwargs: Any
@@ -81,20 +82,22 @@ class RefreshTokenRotation(ResourceIndicators):
         # "refresh_token_instance" would be taken for the row if the attribute were not set.
         row = vars(request).setdefault("refresh_token_instance", None)
         try:
-            with alone_in(row.token_family if row else None):
+            with family_locked(row.token_family if row else None):
                 super().save_bearer_token(token, request, *args, **kwargs)
         except _Stolen:
-            _end(row)  # here, because the exception has rolled back the transaction
+            # Revoke only here, after the exception has rolled back the transaction: a revocation
+            # inside it would be rolled back too.
+            _revoke_family(row)
             raise
 
     def _save_bearer_token(self, token: Any, request: Any, *args: Any, **kwargs: Any) -> None:
         row = request.refresh_token_instance
-        verdict = RefreshTokenUse.LIVE if row is None else _judged_alone(row)
-        if verdict is RefreshTokenUse.LIVE:
+        use = RefreshTokenUse.ROTATE if row is None else _decide_use_locked(row)
+        if use is RefreshTokenUse.ROTATE:
             super()._save_bearer_token(token, request, *args, **kwargs)
-        elif verdict is RefreshTokenUse.AGAIN:
+        elif use is RefreshTokenUse.ADD_SIBLING:
             self._save_sibling(token, request, row)
-        elif verdict is RefreshTokenUse.STOLEN:
+        elif use is RefreshTokenUse.REVOKE_FAMILY:
             raise _Stolen(request=request)
         else:
             raise errors.InvalidGrantError(request=request)
@@ -113,64 +116,63 @@ class RefreshTokenRotation(ResourceIndicators):
         self, token: str, token_type_hint: Any, request: Any, *args: Any, **kwargs: Any
     ) -> None:
         """Revoke the whole family of a token that a client revokes (RFC 7009, 2.1)."""
-        for row in _beside(token, request.client):
+        for row in _refresh_tokens_of(token, request.client):
             end_family(row.token_family)
         super().revoke_token(token, token_type_hint, request, *args, **kwargs)
 
 
-def judged(row: Any) -> tuple[RefreshTokenUse, str]:
-    """Return the verdict on a refresh token, and the scope of the next token ("" if none)."""
+def decide_use(row: Any) -> tuple[RefreshTokenUse, str]:
+    """Return how to treat a refresh token, and the scope of the next token ("" if none)."""
     now = timezone.now()
     if row.revoked is None:
-        return (
-            (RefreshTokenUse.LIVE, row.access_token.scope)
-            if _lives(row, now)
-            else (RefreshTokenUse.DEAD, "")
-        )
+        if _is_expired(row, now):
+            return RefreshTokenUse.REJECT, ""
+        return RefreshTokenUse.ROTATE, row.access_token.scope
     successor = _successor(row)
     grace = timedelta(seconds=settings.REFRESH_GRACE)
     if successor is None or row.revoked + grace <= now:
-        return RefreshTokenUse.STOLEN, ""
-    since = RefreshToken.objects.filter(token_family=row.token_family, pk__gte=successor.pk)
-    if since.count() >= MAX_SIBLINGS:
-        return RefreshTokenUse.DEAD, ""
-    return RefreshTokenUse.AGAIN, successor.access_token.scope
+        return RefreshTokenUse.REVOKE_FAMILY, ""
+    issued = RefreshToken.objects.filter(token_family=row.token_family, pk__gte=successor.pk)
+    if issued.count() >= MAX_SIBLINGS:
+        return RefreshTokenUse.REJECT, ""
+    return RefreshTokenUse.ADD_SIBLING, successor.access_token.scope
 
 
-def _judged_alone(row: Any) -> RefreshTokenUse:
-    """Judge again with the family, the row and its successor locked.
+def _decide_use_locked(row: Any) -> RefreshTokenUse:
+    """Decide again with the family, the row and its successor locked.
 
     The family's lock is not enough. A revocation of all tokens of a user or a client does not take
     it, and may revoke the row or its successor at this moment.
     """
-    if not held(row.pk):
-        return RefreshTokenUse.DEAD
-    verdict, _ = judged(_loaded().get(pk=row.pk))
-    if verdict is RefreshTokenUse.AGAIN and not _successor_held(row):
-        return RefreshTokenUse.STOLEN
-    return verdict
+    if not lock_token(row.pk):
+        return RefreshTokenUse.REJECT
+    use, _scope = decide_use(_tokens().get(pk=row.pk))
+    if use is RefreshTokenUse.ADD_SIBLING and not _lock_successor(row):
+        return RefreshTokenUse.REVOKE_FAMILY
+    return use
 
 
-def _successor_held(row: Any) -> bool:
+def _lock_successor(row: Any) -> bool:
+    """Lock the successor's row. Return False if it was used or revoked before it was locked."""
     found = _successor(row)
-    return found is not None and held(found.pk) and _successor(row) is not None
+    return found is not None and lock_token(found.pk) and _successor(row) is not None
 
 
-def _lives(row: Any, now: datetime) -> bool:
-    longest = refresh_token_expire_timedelta()
+def _is_expired(row: Any, now: datetime) -> bool:
+    lifetime = refresh_token_expire_timedelta()
     if row.access_token is None:
-        return False
-    return longest is None or now < row.access_token.expires + longest
+        return True
+    return lifetime is not None and now >= row.access_token.expires + lifetime
 
 
 def _successor(row: Any) -> Any:
     """Return the token that this one was rotated to; None if that was used or revoked."""
     if row.token_family is None:
         return None
-    return _loaded().filter(revoked=None, access_token__source_refresh_token=row).first()
+    return _tokens().filter(revoked=None, access_token__source_refresh_token=row).first()
 
 
-def _loaded() -> Any:
+def _tokens() -> Any:
     return RefreshToken.objects.select_related("user", "access_token")
 
 
@@ -179,12 +181,12 @@ def _row(token: str, client: Any) -> Any:
 
     Tokens that do not rotate may have several rows: return the one that is not revoked.
     """
-    found = _loaded().filter(token_checksum=_digest(token), application=client)
+    found = _tokens().filter(token_checksum=_digest(token), application=client)
     return found.order_by(F("revoked").desc(nulls_first=True)).first()
 
 
-def _beside(token: str, client: Any) -> list[Any]:
-    """Return the client's refresh tokens that ``token`` is, or that its access token came with."""
+def _refresh_tokens_of(token: str, client: Any) -> list[Any]:
+    """Return the client's rows of a refresh token, or those issued with an access token."""
     if getattr(client, "pk", None) is None:
         return []
     own, digest = RefreshToken.objects.filter(application=client), _digest(token)
@@ -195,7 +197,7 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _end(row: Any) -> None:
+def _revoke_family(row: Any) -> None:
     logger.warning(
         "A refresh token of client %s was used twice: all tokens of its family are revoked",
         row.application_id,

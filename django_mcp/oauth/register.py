@@ -60,39 +60,39 @@ class RegistrationView(View):
 
     def post(self, request: HttpRequest) -> JsonResponse:
         if settings.REGISTRATION != "open":
-            return _error(403, "access_denied", "Clients do not register themselves here.")
+            return _error(403, "access_denied", "Dynamic client registration is disabled.")
         try:
-            said = _metadata(_document(request))
+            metadata = _metadata(_document(request))
         except MetadataError as error:
             return _error(400, error.code, str(error))
         address = registration_limits.address_digest(request.META.get("REMOTE_ADDR") or "")
-        if known := _known(said, address):
-            return _created(said, known)
+        if known := _reusable_client(metadata, address):
+            return _created(metadata, known)
         # Reject over the limit before taking the lock, so that such requests do not hold it up.
-        return _too_many(address) or _let_in(said, address)
+        return _over_limit(address) or _register_alone(metadata, address)
 
 
-def _too_many(address: str) -> JsonResponse | None:
+def _over_limit(address: str) -> JsonResponse | None:
     if seconds := registration_limits.wait_to_register(address):
-        return _later(429, "Too many clients were registered from there.", seconds)
+        return _retry_later(429, "Too many clients were registered from this network.", seconds)
     return None
 
 
-def _let_in(said: ClientMetadata, address: str) -> JsonResponse:
+def _register_alone(metadata: ClientMetadata, address: str) -> JsonResponse:
     """Register a client, under the lock of registrations.
 
     The rate is checked again: requests of the same moment may have registered since.
     """
     with registration_limits.registration_lock():
-        if refused := _too_many(address):
-            return refused
+        if error := _over_limit(address):
+            return error
         if not registration_limits.make_room():
-            return _later(
+            return _retry_later(
                 503,
-                "Too many clients are registered that nobody uses.",
+                "Too many clients are registered that no user has authorized.",
                 registration_limits.RETRY_SECONDS,
             )
-        return _created(said, *_register(said, address))
+        return _created(metadata, *_register(metadata, address))
 
 
 # The request.
@@ -100,16 +100,16 @@ def _let_in(said: ClientMetadata, address: str) -> JsonResponse:
 
 def _document(request: HttpRequest) -> dict[str, Any]:
     if request.content_type != "application/json":
-        raise MetadataError("Client metadata is sent as application/json.")
+        raise MetadataError("Client metadata must be sent as application/json.")
     body = request.read(MAX_BODY_BYTES + 1)
     if len(body) > MAX_BODY_BYTES:
-        raise MetadataError(f"Client metadata has at most {MAX_BODY_BYTES} bytes.")
+        raise MetadataError(f"Client metadata must have at most {MAX_BODY_BYTES} bytes.")
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise MetadataError("Client metadata is a JSON object.")
+        raise MetadataError("Client metadata must be a JSON object.")
     # Some clients send null for members that they omit.
     return {name: value for name, value in found.items() if value is not None}
 
@@ -118,38 +118,43 @@ def _metadata(document: dict[str, Any]) -> ClientMetadata:
     """Validate the metadata. The default method is client_secret_basic (RFC 7591, 2)."""
     uris = document.get("redirect_uris")
     if not isinstance(uris, list) or not 0 < len(uris) <= client_metadata.MAX_REDIRECT_URIS:
-        raise _bad_redirects(
-            f"redirect_uris is a list of one to {client_metadata.MAX_REDIRECT_URIS} URIs"
+        raise _redirect_error(
+            f"redirect_uris must be a list of one to {client_metadata.MAX_REDIRECT_URIS} URIs"
         )
-    if reason := next(filter(None, map(client_metadata.wrong, uris)), None):
-        raise _bad_redirects(reason)
+    if reason := next(filter(None, map(client_metadata.uri_problem, uris)), None):
+        raise _redirect_error(reason)
     method = document.get("token_endpoint_auth_method", "client_secret_basic")
     if method not in METHODS:
-        raise MetadataError(f"token_endpoint_auth_method is one of {', '.join(METHODS)}")
-    return client_metadata.read(document, client_metadata.taken(uris), method)
+        raise MetadataError(f"token_endpoint_auth_method must be one of {', '.join(METHODS)}")
+    return client_metadata.read(document, client_metadata.valid_redirect_uris(uris), method)
 
 
-def _bad_redirects(reason: str) -> MetadataError:
+def _redirect_error(reason: str) -> MetadataError:
     return MetadataError(reason, "invalid_redirect_uri")
 
 
 # The stored client.
 
 
-def _known(said: ClientMetadata, address: str) -> ClientProfile | None:
+def _reusable_client(metadata: ClientMetadata, address: str) -> ClientProfile | None:
     """Return an unused client with the same metadata from the same network, or None.
 
     Set its creation time to now. Clients with a secret are not reused: only the digest of the
     secret is stored, so it cannot be sent again.
     """
-    if said.auth_method != client_metadata.NONE:
+    if metadata.auth_method != client_metadata.NONE:
         return None
     now = timezone.now()
     same = ClientProfile.objects.filter(
-        source=Source.DCR, address=address, digest=said.digest, auth_method=client_metadata.NONE,
-        last_authorized=None, last_used=None, blocked=None,
+        source=Source.DCR,
+        address=address,
+        digest=metadata.digest,
+        auth_method=client_metadata.NONE,
+        last_authorized=None,
+        last_used=None,
+        blocked=None,
         created__gt=now - timedelta(seconds=settings.UNUSED),
-    )  # fmt: skip
+    )
     found = same.order_by("-created").first()
     if found is None or not _applications().filter(client_id=found.client_id).exists():
         return None
@@ -157,30 +162,30 @@ def _known(said: ClientMetadata, address: str) -> ClientProfile | None:
     return found if same.filter(pk=found.pk).update(created=now) else None
 
 
-def _register(said: ClientMetadata, address: str) -> tuple[ClientProfile, str]:
+def _register(metadata: ClientMetadata, address: str) -> tuple[ClientProfile, str]:
     """Create a client. Return its profile, and its secret ("" if it does not authenticate by one).
 
     Every client has a random secret in the database, because an empty one could be guessed.
     """
     # With the prefix, a secret that is sent as a bearer token is not sent to an external issuer.
     model, secret = get_application_model(), OWN_PREFIX + generate_client_secret()
-    told = said.auth_method in client_metadata.WITH_SECRET
-    public = said.auth_method == client_metadata.NONE
+    sends_secret = metadata.auth_method in client_metadata.WITH_SECRET
+    public = metadata.auth_method == client_metadata.NONE
     with transaction.atomic(using=router.db_for_write(model), savepoint=False):
         application = model._default_manager.create(
-            name=said.name,
-            redirect_uris=" ".join(said.redirect_uris),
+            name=metadata.name,
+            redirect_uris=" ".join(metadata.redirect_uris),
             client_type=model.CLIENT_PUBLIC if public else model.CLIENT_CONFIDENTIAL,
             authorization_grant_type=model.GRANT_AUTHORIZATION_CODE,
             registration_source=Source.DCR,
-            client_secret=client_authentication.kept(secret),
+            client_secret=client_authentication.secret_digest(secret),
             hash_client_secret=False,  # it is a digest already; no slow hash
             user=None,
         )
         profile = ClientProfile.objects.create(
-            client_id=application.client_id, source=Source.DCR, address=address, **said.columns
+            client_id=application.client_id, source=Source.DCR, address=address, **metadata.columns
         )
-    return profile, secret if told else ""
+    return profile, secret if sends_secret else ""
 
 
 def _applications() -> Any:
@@ -190,17 +195,17 @@ def _applications() -> Any:
 # The response.
 
 
-def _created(said: ClientMetadata, profile: ClientProfile, secret: str = "") -> JsonResponse:
+def _created(metadata: ClientMetadata, profile: ClientProfile, secret: str = "") -> JsonResponse:
     """Return all registered metadata (RFC 7591, 3.2.1)."""
     body: dict[str, Any] = {
         "client_id": profile.client_id,
         "client_id_issued_at": int(profile.created.timestamp()),
-        "redirect_uris": said.redirect_uris,
+        "redirect_uris": metadata.redirect_uris,
         "grant_types": client_metadata.GRANTS,
         "response_types": client_metadata.RESPONSES,
-        "token_endpoint_auth_method": said.auth_method,
+        "token_endpoint_auth_method": metadata.auth_method,
     }
-    body |= {name: found for name, kept in ECHOED.items() if (found := getattr(said, kept))}
+    body |= {name: value for name, attr in ECHOED.items() if (value := getattr(metadata, attr))}
     if secret:
         body |= {"client_secret": secret, "client_secret_expires_at": 0}  # 0: never
     return JsonResponse(body, status=201, headers=HEADERS)
@@ -211,7 +216,7 @@ def _error(status: int, code: str, why: str) -> JsonResponse:
     return JsonResponse(body, status=status, headers=HEADERS)
 
 
-def _later(status: int, why: str, seconds: int) -> JsonResponse:
+def _retry_later(status: int, why: str, seconds: int) -> JsonResponse:
     response = _error(status, "temporarily_unavailable", why)
     response["Retry-After"] = str(seconds)
     return response

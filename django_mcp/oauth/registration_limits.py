@@ -2,28 +2,29 @@
 Limits on clients that register themselves: rates by network address, and a total number.
 
 *Rates.* The address is that of the connection, ``REMOTE_ADDR``, as the ASGI server sets it. No
-request header is read here: only the server knows which proxy it may believe. The address is stored
+request header is read here: only the server knows which proxies it may trust. The address is stored
 as a digest with the project's key. An IPv6 customer owns a whole /64 and often a /48, so IPv6 is
 limited by both. Registrations are counted by their rows in the database, for all processes
-together. ``registration_lock`` is held for counting and adding. Fetches of documents are counted in
-the cache.
+together. Fetches of metadata documents are counted in the cache.
 
-*Total.* The number of clients that no user has authorized is limited, and old ones are deleted.
-*Unused* clients registered themselves or were fetched as metadata documents, and nobody authorized
-them. They are deleted when they expire, or when the table is full. *Idle* clients registered
-themselves, were authorized, were not used for ``UNUSED_DAYS``, and have no valid code or token.
-Clients with a metadata document are not deleted once they were authorized, because one row serves
-all users. Blocked clients are never deleted. A deleted client can register again.
+*Total.* The number of clients that no user has authorized is limited, and stale ones are deleted:
 
-Deleting locks the profile and the application row first, and then evaluates the conditions again.
+- *Unused* clients registered themselves or have a metadata document, and nobody authorized them.
+  They are deleted when they expire, or when the table is full.
+- *Idle* clients registered themselves, were authorized, were not used for ``UNUSED_DAYS``, and have
+  no valid code or token. Clients with a metadata document are never idle, because one row serves
+  all users.
+
+Blocked clients are never deleted. A deleted client can register again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -42,6 +43,7 @@ from oauth2_provider.models import (
 )
 
 from ..auth.principal import HALF_DIGEST_LENGTH, SITE_BITS, SUBNET_BITS, network_digest
+from ..storage.databases import retry_collisions
 from .conf import settings
 from .models import ClientProfile, Consent, Lock, Source
 
@@ -51,11 +53,11 @@ MAX_SEARCHED_NETWORKS = 5  # networks that are searched for a client to evict
 RETRY_SECONDS = 3600  # Retry-After, if no client can be evicted
 UNUSED_DAYS = 90  # days without use after which an authorized client is deleted
 SEARCH_INTERVAL_SECONDS = 600.0  # seconds between two searches for idle clients in a process
-BY_THEMSELVES = (Source.DCR, Source.CIMD)
-_looked = float("-inf")  # monotonic time of the last search for idle clients
+SELF_REGISTERED = (Source.DCR, Source.CIMD)
+_last_search = float("-inf")  # monotonic time of the last search for idle clients
 # Factor from the limit of a subnet to that of its site: 20 an hour become 80 for a /48.
 SITE_FACTOR = 4
-REGISTERING = "registering"
+LOCK_NAME = "registering"
 
 
 def address_digest(remote: str) -> str:
@@ -64,8 +66,9 @@ def address_digest(remote: str) -> str:
     The first half identifies the site (the /48 of IPv6), the second half the subnet (the /64). For
     IPv4 the halves are equal. Requests without an address count as one network.
     """
-    bits = (SITE_BITS, SUBNET_BITS)
-    return "".join(network_digest(remote, one, "oauth.address") for one in bits)
+    return "".join(
+        network_digest(remote, bits, "oauth.address") for bits in (SITE_BITS, SUBNET_BITS)
+    )
 
 
 def rate() -> tuple[int, int] | None:
@@ -92,10 +95,11 @@ def wait_to_register(address: str) -> int:
     )
     waits = []
     for network, allowed in _limits(address, number):
-        counted = of_network(recent, network)
-        times = counted.order_by("-created").values_list("created", flat=True)
-        last = next(iter(times[allowed - 1 : allowed]), None)
-        waits.append(0 if last is None else int((last + window - now).total_seconds()) + 1)
+        newest = of_network(recent, network).order_by("-created").values_list("created", flat=True)
+        # If this registration exists, the limit is reached until it leaves the window.
+        blocking = next(iter(newest[allowed - 1 : allowed]), None)
+        seconds_left = 0.0 if blocking is None else (blocking + window - now).total_seconds()
+        waits.append(0 if blocking is None else int(seconds_left) + 1)
     return max(waits)
 
 
@@ -112,25 +116,28 @@ def of_network(clients: QuerySet[ClientProfile], network: str) -> QuerySet[Clien
 
 
 def _limits(address: str, number: int) -> list[tuple[str, int]]:
-    """Return the networks that count for an address, and how many clients each may register."""
+    """Return the networks of an address, each with the number of clients that it may register."""
     site, subnet = address[:HALF_DIGEST_LENGTH], address[HALF_DIGEST_LENGTH:]
     return [(address, number)] + ([(site, number * SITE_FACTOR)] if site != subnet else [])
 
 
 @contextmanager
 def registration_lock() -> Iterator[None]:
-    """Open a transaction in which no other client can register, so that its counts stay valid.
+    """Open a transaction in which no other client can register.
 
-    It starts with a write to one row, because a write blocks other writers on every database.
-    SQLite has no other lock.
+    Without it, simultaneous registrations would all count the same rows and exceed the limit.
     """
     alias = router.db_for_write(Lock)
-    named = ["name"] if connections[alias].features.supports_update_conflicts_with_target else None
+    features = connections[alias].features
     with transaction.atomic(using=alias):
+        # A write to one row blocks other writers on every database, also on SQLite, which has no
+        # ``SELECT ... FOR UPDATE``.
         Lock.objects.using(alias).bulk_create(
-            [Lock(name=REGISTERING, taken=timezone.now())],
-            update_conflicts=True, update_fields=["taken"], unique_fields=named,
-        )  # fmt: skip
+            [Lock(name=LOCK_NAME, taken=timezone.now())],
+            update_conflicts=True,
+            update_fields=["taken"],
+            unique_fields=["name"] if features.supports_update_conflicts_with_target else None,
+        )
         yield
 
 
@@ -144,9 +151,11 @@ def may_fetch(address: str, authorized_client: str = "") -> bool:
     if (limit := rate()) is None:
         return True
     number, seconds = limit
-    limits = _limits(address, number)
-    whose = f"fetches:{sha256(authorized_client.encode()).hexdigest() if authorized_client else ''}"
-    return all(take_slot(f"{whose}:{network}", allowed, seconds) for network, allowed in limits)
+    client = sha256(authorized_client.encode()).hexdigest() if authorized_client else ""
+    return all(
+        take_slot(f"fetches:{client}:{network}", allowed, seconds)
+        for network, allowed in _limits(address, number)
+    )
 
 
 def take_slot(name: str, number: int, seconds: int) -> bool:
@@ -157,17 +166,17 @@ def take_slot(name: str, number: int, seconds: int) -> bool:
     return any(cache.add(slot, True, seconds) for slot in slots if slot not in taken)
 
 
-# The total number, and deletion.
+# Deleting stale clients.
 
 
 def make_room() -> bool:
-    """Delete some old clients. Return whether one more client may be added.
+    """Delete some stale clients. Return whether one more client may be added.
 
     Registrations call it one after another. Metadata documents are fetched after the call, so
     simultaneous fetches can exceed the limit by a few clients.
     """
-    reap(expired())
-    _reap_idle_in_time()
+    delete_unused(expired())
+    _delete_idle_occasionally()
     return not _is_full() or _evict()
 
 
@@ -177,19 +186,19 @@ def _evict() -> bool:
     A network that fills the table loses its own clients first. So it does not evict the client of
     another network whose user is just reading the consent page.
     """
-    sites = _recent().annotate(site=Left("address", HALF_DIGEST_LENGTH)).values("site")
+    sites = _counted_clients().annotate(site=Left("address", HALF_DIGEST_LENGTH)).values("site")
     busiest = sites.annotate(number=Count("pk"), first=Min("created")).order_by("-number", "first")
-    theirs = (
-        of_network(unused(timezone.now()), one["site"]) for one in busiest[:MAX_SEARCHED_NETWORKS]
+    return any(
+        _delete(of_network(unused(timezone.now()), row["site"]), 1)
+        for row in busiest[:MAX_SEARCHED_NETWORKS]
     )
-    return any(_reap(found, 1) for found in theirs)
 
 
-def _reap_idle_in_time() -> None:
-    global _looked
-    if time.monotonic() - _looked > SEARCH_INTERVAL_SECONDS:
-        _looked = time.monotonic()
-        reap_idle()
+def _delete_idle_occasionally() -> None:
+    global _last_search
+    if time.monotonic() - _last_search > SEARCH_INTERVAL_SECONDS:
+        _last_search = time.monotonic()
+        delete_idle()
 
 
 def expired() -> datetime:
@@ -202,17 +211,17 @@ def expired() -> datetime:
 
 
 def _is_full() -> bool:
-    return _recent()[:MAX_UNAUTHORIZED_CLIENTS].count() >= MAX_UNAUTHORIZED_CLIENTS
+    return _counted_clients()[:MAX_UNAUTHORIZED_CLIENTS].count() >= MAX_UNAUTHORIZED_CLIENTS
 
 
-def _recent() -> QuerySet[ClientProfile]:
+def _counted_clients() -> QuerySet[ClientProfile]:
     """Return the clients that count for the limit: not authorized and not expired.
 
     Blocked clients do not count. They cannot be evicted, so they would fill the table for good.
     """
     rows = ClientProfile.objects.using(router.db_for_write(ClientProfile))
     recent = rows.filter(last_authorized=None, blocked=None, created__gte=expired())
-    return recent.filter(source__in=BY_THEMSELVES)
+    return recent.filter(source__in=SELF_REGISTERED)
 
 
 def unused(before: datetime) -> QuerySet[ClientProfile]:
@@ -220,92 +229,94 @@ def unused(before: datetime) -> QuerySet[ClientProfile]:
 
     The oldest come first.
     """
-    found = ClientProfile.objects.filter(
-        source__in=BY_THEMSELVES,
+    clients = ClientProfile.objects.filter(
+        source__in=SELF_REGISTERED,
         created__lt=before,
         last_authorized=None,
         last_used=None,
         blocked=None,
     ).exclude(Exists(Consent.objects.filter(client_id=OuterRef("client_id"))))
-    held = (model._default_manager.all() for model in (*_expiring(), get_refresh_token_model()))
-    return _without(found, held).order_by("created")
+    for model in (*_models_that_expire(), get_refresh_token_model()):
+        clients = _without_rows_in(clients, model._default_manager.all())
+    return clients.order_by("created")
 
 
 def idle() -> QuerySet[ClientProfile]:
     """Return self-registered clients that were authorized, then unused for ``UNUSED_DAYS``."""
     before = min(expired(), timezone.now() - timedelta(days=UNUSED_DAYS))
-    found = ClientProfile.objects.filter(
+    clients = ClientProfile.objects.filter(
         Q(last_used=None) | Q(last_used__lt=before),
-        source=Source.DCR, last_authorized__lt=before, blocked=None,
-    )  # fmt: skip
-    return _without(found, _living()).order_by("last_authorized")
+        source=Source.DCR,
+        last_authorized__lt=before,
+        blocked=None,
+    )
+    for rows in _valid_codes_and_tokens():
+        clients = _without_rows_in(clients, rows)
+    return clients.order_by("last_authorized")
 
 
-def _without(
-    found: QuerySet[ClientProfile], holdings: Iterable[QuerySet[Any]]
+def _without_rows_in(
+    clients: QuerySet[ClientProfile], rows: QuerySet[Any]
 ) -> QuerySet[ClientProfile]:
-    """Exclude the clients whose application has a row in one of ``holdings``."""
-    for rows in holdings:
-        held = rows.filter(application__client_id=OuterRef("client_id"))
-        found = found.exclude(Exists(held))
-    return found
+    """Exclude the clients whose application has one of these codes or tokens."""
+    return clients.exclude(Exists(rows.filter(application__client_id=OuterRef("client_id"))))
 
 
-def _expiring() -> list[Any]:
+def _models_that_expire() -> list[Any]:
     return [get_grant_model(), get_access_token_model(), get_id_token_model()]
 
 
-def _living() -> Iterable[QuerySet[Any]]:
+def _valid_codes_and_tokens() -> Iterator[QuerySet[Any]]:
     """Yield the unexpired codes and tokens, and the refresh tokens that can still be used."""
-    now, longest = timezone.now(), refresh_token_expire_timedelta()
-    for model in _expiring():
+    now, lifetime = timezone.now(), refresh_token_expire_timedelta()
+    for model in _models_that_expire():
         yield model._default_manager.filter(expires__gt=now)
     refresh = get_refresh_token_model()._default_manager.filter(revoked=None)
-    yield refresh.exclude(access_token__expires__lte=now - longest) if longest else refresh
+    yield refresh.exclude(access_token__expires__lte=now - lifetime) if lifetime else refresh
 
 
-def reap(before: datetime, at_most: int = CLIENTS_PER_REGISTRATION) -> int:
+def delete_unused(before: datetime, at_most: int = CLIENTS_PER_REGISTRATION) -> int:
     """Delete some unused clients that were created before ``before``. Return how many."""
-    return _reap_if_any(unused(before), at_most)
+    return len(_delete(unused(before), at_most))
 
 
-def reap_idle(at_most: int = CLIENTS_PER_REGISTRATION) -> int:
+def delete_idle(at_most: int = CLIENTS_PER_REGISTRATION) -> int:
     """Delete some idle clients. Return how many."""
-    return _reap_if_any(idle(), at_most)
+    return len(_delete(idle(), at_most))
 
 
-def _reap_if_any(found: QuerySet[ClientProfile], at_most: int) -> int:
-    return len(_reap(found, at_most)) if found.exists() else 0
-
-
-def forget(client_ids: Collection[str]) -> list[str]:
+def delete_if_stale(client_ids: Collection[str]) -> list[str]:
     """Delete those of these clients that are idle or unused, of any age. Return their ids."""
-    found = (rows.filter(client_id__in=client_ids) for rows in (unused(timezone.now()), idle()))
-    return [gone for rows in found for gone in _reap(rows, len(client_ids))]
+    stale = (
+        clients.filter(client_id__in=client_ids) for clients in (unused(timezone.now()), idle())
+    )
+    return [client_id for clients in stale for client_id in _delete(clients, len(client_ids))]
 
 
-def _reap(found: QuerySet[ClientProfile], at_most: int) -> list[str]:
+def _delete(stale: QuerySet[ClientProfile], at_most: int) -> list[str]:
+    """Delete some of these clients, with their applications. Return their ids."""
     database = router.db_for_write(ClientProfile)
+    stale = stale.using(database)
+    if not stale.exists():  # the usual case needs no transaction and no lock
+        return []
+    # InnoDB locks gaps of indexes too, so a user's consent to another client can cause a deadlock.
+    return retry_collisions(partial(_delete_locked, stale, at_most, database), database)
+
+
+def _delete_locked(stale: QuerySet[ClientProfile], at_most: int, database: str) -> list[str]:
     with transaction.atomic(using=database):
         # Skip locked rows: two processes that delete at the same moment need not wait.
         skip = connections[database].features.has_select_for_update_skip_locked
-        rows = found.using(database).select_for_update(skip_locked=skip)[:at_most]
-        return _forget(found, [row.client_id for row in rows])
-
-
-def _forget(found: QuerySet[ClientProfile], client_ids: list[str]) -> list[str]:
-    """Delete those of these clients that are still in ``found``. Return their ids.
-
-    Codes and tokens have a foreign key to the application row. Once that row is locked, no new one
-    can be inserted, so ``found`` is evaluated again after that.
-    """
-    applications = get_application_model()._default_manager.filter(
-        client_id__in=client_ids, registration_source__in=BY_THEMSELVES
-    )
-    list(applications.select_for_update().values_list("pk"))
-    going = list(found.filter(client_id__in=client_ids))
-    gone = [profile.client_id for profile in going]
-    applications.filter(client_id__in=gone).delete()
-    ClientProfile.objects.filter(client_id__in=gone).delete()
-    Consent.objects.filter(client_id__in=gone).delete()
-    return gone
+        rows = stale.select_for_update(skip_locked=skip)[:at_most]
+        client_ids = [row.client_id for row in rows]
+        applications = get_application_model()._default_manager.filter(
+            client_id__in=client_ids, registration_source__in=SELF_REGISTERED
+        )
+        # Codes and tokens have a foreign key to the application row. Once that row is locked, no
+        # code or token can be inserted. So ``stale`` is evaluated again, and then stays true.
+        list(applications.select_for_update().values_list("pk"))
+        client_ids = [row.client_id for row in stale.filter(client_id__in=client_ids)]
+        applications.filter(client_id__in=client_ids).delete()
+        ClientProfile.objects.filter(client_id__in=client_ids).delete()
+        Consent.objects.filter(client_id__in=client_ids).delete()
+    return client_ids

@@ -25,7 +25,7 @@ from oauthlib.oauth2.rfc6749 import errors
 from ..auth.scopes import offered
 from ..verifiers.protected_resource import canonical, served
 from .conf import settings
-from .models import Source
+from .models import ClientProfile, Source
 
 if TYPE_CHECKING:
     from ..declarations.server import Server
@@ -41,7 +41,8 @@ class RequestNotes:
     targets: list[str] | None = None  # URLs of the servers that the token will be for
     scope: str = ""  # scope of the refresh token that is used
     family: uuid.UUID | None = None  # family of the refresh token that was issued
-    checked: str | None = None  # id of the client that is known not to be blocked
+    unblocked_client_id: str | None = None  # client that was found not to be blocked
+    profile: tuple[str, ClientProfile | None] | None = None  # the client's id and its profile
 
 
 def notes(request: Any) -> RequestNotes:
@@ -49,100 +50,107 @@ def notes(request: Any) -> RequestNotes:
     return found
 
 
-def registered_itself(client: Any) -> bool:
+def is_self_registered(client: Any) -> bool:
     """Whether a client was not registered by hand, but by itself or by its metadata document."""
     return str(client.registration_source) != Source.MANUAL
 
 
-def concerns_us(client: Any, scopes: Iterable[str]) -> bool:
+def is_for_mcp_servers(client: Any, scopes: Iterable[str]) -> bool:
     """Whether a client's token with these scopes is for MCP servers, not for another API."""
-    asked = set(filter(None, scopes))
-    return registered_itself(client) or not asked or bool(asked & offered().keys())
+    requested = set(filter(None, scopes))
+    return is_self_registered(client) or not requested or bool(requested & offered().keys())
 
 
-def is_ours(token: Any, known: Collection[str] | None = None) -> bool:
+def is_mcp_token(token: Any, known: Collection[str] | None = None) -> bool:
     """Whether an access or refresh token is for MCP servers.
 
     ``known`` are the servers' URLs, if the caller has them.
     """
-    named = {canonical(uri) for uri in token.resource or () if isinstance(uri, str)}
-    itself = token.application is not None and registered_itself(token.application)
-    return itself or not named.isdisjoint(served() if known is None else known)
+    # Self-registered clients can get no tokens for other APIs.
+    if token.application is not None and is_self_registered(token.application):
+        return True
+    targets = {canonical(uri) for uri in token.resource or () if isinstance(uri, str)}
+    return not targets.isdisjoint(served() if known is None else known)
 
 
-def targets_of(asked: Iterable[Any], granted: Iterable[Any]) -> list[str]:
+def decide_targets(requested: Iterable[Any], granted: Iterable[Any]) -> list[str]:
     """Return the URLs of the servers that a token is for, from the requested and granted ones.
 
     Raise ``invalid_target`` (RFC 8707, 2) for a URL that is no server, or that was not granted.
     """
     known = set(served())
-    named, held = _spelled(asked), _spelled(granted)
-    if not named <= known or (held and not named <= held) or (held and not held & known):
+    wanted, allowed = _canonical_uris(requested), _canonical_uris(granted)
+    if not wanted <= known:
         raise _invalid_target()
-    return sorted(named or held & known or _meant())
+    if allowed and not wanted <= allowed:  # the user did not consent to one of them
+        raise _invalid_target()
+    if allowed and not allowed & known:  # no other server replaces one that no longer exists
+        raise _invalid_target()
+    return sorted(wanted or allowed & known or _only_default_server())
 
 
-def _spelled(uris: Iterable[Any]) -> set[str]:
+def _canonical_uris(uris: Iterable[Any]) -> set[str]:
     """Return the canonical URLs. An invalid one becomes "", which matches no server."""
     return {(canonical(uri) if isinstance(uri, str) else None) or "" for uri in uris}
 
 
-def meant() -> dict[str, Server]:
+def default_servers() -> dict[str, Server]:
     """Return the servers that a request without a resource may be for, by URL.
 
     That is the ``DEFAULT_SERVER``, or else all servers.
     """
     known = served()
-    default = {uri: one for uri, one in known.items() if one.name == settings.DEFAULT_SERVER}
+    default = {uri: found for uri, found in known.items() if found.name == settings.DEFAULT_SERVER}
     return default or known
 
 
-def _meant() -> Collection[str]:
-    found = meant()
+def _only_default_server() -> Collection[str]:
+    found = default_servers()
     if len(found) != 1:
         raise _invalid_target()
     return found
 
 
 def _invalid_target() -> Exception:
-    error: Exception = errors.CustomOAuth2Error(
-        error="invalid_target", description="Name a server of this site that was consented to."
-    )
+    description = "The resource must be a server of this site that the user consented to."
+    error: Exception = errors.CustomOAuth2Error(error="invalid_target", description=description)
     return error
 
 
-def _asked(request: Any) -> list[Any]:
+def _requested_resources(request: Any) -> list[Any]:
     """Return each non-empty ``resource`` of a request: oauthlib itself keeps only the last one.
 
     Without a body, ``request.resource`` is what the authorization endpoint set: a list or a string.
     """
-    sent = [value for name, value in request.decoded_body or () if name == "resource"]
-    found = sent or request.resource or []
+    in_body = [value for name, value in request.decoded_body or () if name == "resource"]
+    found = in_body or request.resource or []
     return [uri for uri in ([found] if isinstance(found, str) else found) if uri]
 
 
 class ResourceIndicators(OAuth2Validator):  # type: ignore[misc]
     """Validator mixin: bind tokens to the servers that they are for."""
 
-    def aim(self, request: Any, granted: Iterable[Any], scopes: Iterable[str]) -> list[str]:
+    def set_targets(self, request: Any, granted: Iterable[Any], scopes: Iterable[str]) -> list[str]:
         """Decide which servers the token is for, and return their URLs. Raise ``invalid_target``.
 
         Call it in a validation hook, where the error still becomes a proper OAuth response.
         """
-        if concerns_us(request.client, scopes):
-            request.resource = targets_of(_asked(request), granted)
+        if is_for_mcp_servers(request.client, scopes):
+            request.resource = decide_targets(_requested_resources(request), granted)
         else:
-            self._aim_elsewhere(request)
+            self._set_other_targets(request)
         notes(request).targets = request.resource
         found: list[str] = request.resource
         return found
 
-    def _aim_elsewhere(self, request: Any) -> None:
+    def _set_other_targets(self, request: Any) -> None:
         try:
             super()._check_and_set_request_resource(request)
         except ValueError:  # raised by urlsplit, as for "http://["
             raise _invalid_target() from None
 
     def _check_and_set_request_resource(self, request: Any) -> None:
-        decided = notes(request).targets
-        request.resource = self.aim(request, (), request.scopes) if decided is None else decided
+        targets = notes(request).targets
+        if targets is None:
+            targets = self.set_targets(request, (), request.scopes)
+        request.resource = targets

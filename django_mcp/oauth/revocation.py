@@ -1,9 +1,9 @@
 """Revocation of codes, refresh tokens and access tokens, and the signals that cause it.
 
-Codes are deleted first, then refresh tokens are revoked until no live one is left, then access
-tokens are deleted. Issuing a token locks the code or the live refresh token that it comes from. So
-a revocation waits for that lock, and then finds the new token. The first row of a family is locked
-before any other row of it.
+Codes are deleted first, then refresh tokens are revoked until none is left, then access tokens are
+deleted. Issuing a token locks the code or the refresh token that it comes from. So a revocation
+waits for that lock, and then finds the new token. Every transaction locks the first row of a family
+before any other row of it, so that two of them cannot deadlock.
 
 Saving a user who is inactive or has another password revokes all their clients.
 ``QuerySet.update()`` sends no signal. After an update that clears ``is_active``, tokens are
@@ -36,7 +36,7 @@ from oauth2_provider.settings import oauth2_settings
 from ..changes import permission_changes
 from ..verifiers.protected_resource import served
 from .models import Activity, ClientProfile, Consent, Source, TokenBinding
-from .resource_indicators import is_ours
+from .resource_indicators import is_mcp_token
 
 MAX_PASSES = 10  # passes that look for refresh tokens issued during the previous pass
 
@@ -44,24 +44,24 @@ MAX_PASSES = 10  # passes that look for refresh tokens issued during the previou
 def end_family(family: uuid.UUID | None) -> None:
     """Revoke every token of a family: all that came of one code."""
     if family is not None:
-        with alone_in(family):
+        with family_locked(family):
             tokens = get_refresh_token_model().objects.filter(token_family=family)
-            if any(_end(tokens)):
-                _tell(*tokens.values_list("user", flat=True)[:1])
+            if any(_revoke_tokens(tokens)):
+                _notify_processes(*tokens.values_list("user", flat=True)[:1])
 
 
 @contextmanager
-def alone_in(family: uuid.UUID | None) -> Iterator[None]:
+def family_locked(family: uuid.UUID | None) -> Iterator[None]:
     """Open a transaction that locks a token family: no other can issue or revoke its tokens."""
     first = _first(family)
-    with _at_once():
+    with _transaction():
         # The first row may be deleted while we wait for its lock: then the next one is first.
-        while first is not None and not held(first):
+        while first is not None and not lock_token(first):
             first = _first(family)
         yield
 
 
-def held(pk: Any) -> bool:
+def lock_token(pk: Any) -> bool:
     """Lock a refresh token's row. Return False if it does not exist.
 
     It is an UPDATE, because SQLite has no ``SELECT ... FOR UPDATE``.
@@ -82,7 +82,7 @@ def revoke_client(client_id: str) -> int:
     ``ClientProfile.blocked``.
     """
     client = get_application_model().objects.filter(client_id=client_id).first()
-    with _at_once():
+    with _transaction():
         Consent.objects.filter(client_id=client_id, revoked=None).update(revoked=timezone.now())
         return end_all(application=client) if client else 0
 
@@ -93,7 +93,7 @@ def revoke_consents(user: Any, client_id: str) -> int:
     Return how many refresh tokens were live.
     """
     client = get_application_model().objects.filter(client_id=client_id).first()
-    with _at_once():
+    with _transaction():
         given = Consent.objects.filter(user=user, client_id=client_id, revoked=None)
         given.update(revoked=timezone.now())
         return end_all(user=user, application=client) if client else 0
@@ -105,10 +105,10 @@ def revoke_user(user: Any) -> int:
     Return how many refresh tokens were live. Clients of the project's other APIs keep their tokens.
     All codes of the user are deleted.
     """
-    with _at_once():
+    with _transaction():
         _grants(user=user).delete()
         Consent.objects.filter(user=user, revoked=None).update(revoked=timezone.now())
-        return end_all(user=user, application__in=_clients_of(user))
+        return end_all(user=user, application__in=_client_pks_of(user))
 
 
 def end_account(account: str, user: Any = None) -> int:
@@ -128,7 +128,7 @@ def end_account(account: str, user: Any = None) -> int:
     return ended
 
 
-def _at_once() -> Any:
+def _transaction() -> Any:
     return transaction.atomic(using=router.db_for_write(get_access_token_model()))
 
 
@@ -144,36 +144,37 @@ def end_all(**which: Any) -> int:
     not notified.
     """
     _grants(**which).delete()
-    ended, gone = _end(get_refresh_token_model().objects.filter(**which))
+    ended, gone = _revoke_tokens(get_refresh_token_model().objects.filter(**which))
     others, _ = get_access_token_model().objects.filter(**which).delete()
     if ended or gone or others:
-        _tell(*(which[name] for name in ("user",) if name in which))
+        _notify_processes(*(which[name] for name in ("user",) if name in which))
     return ended
 
 
-def _tell(*users: Any) -> None:
+def _notify_processes(*users: Any) -> None:
     """Make every process check its open streams and calls once the transaction commits."""
     permission_changes.ended(*users, using=router.db_for_write(get_access_token_model()))
 
 
-def _end(refresh: QuerySet[Any]) -> tuple[int, int]:
+def _revoke_tokens(refresh: QuerySet[Any]) -> tuple[int, int]:
     """Revoke refresh tokens and delete their access tokens. Return the numbers of both.
 
     An UPDATE that waited for a lock does not see tokens that were inserted meanwhile, so it is
     repeated until none is left. This does not help at isolation level REPEATABLE READ, where the
     transaction never sees them.
     """
-    ended, living = 0, refresh.filter(revoked=None)
-    for now in (timezone.now() for _ in range(MAX_PASSES)):
-        if not living.exists():
+    revoked, unrevoked = 0, refresh.filter(revoked=None)
+    for _ in range(MAX_PASSES):
+        if not unrevoked.exists():
             break
-        ended += living.update(revoked=now, updated=now)
-    beside = refresh.exclude(access_token=None).values_list("access_token", flat=True)
-    gone, _ = get_access_token_model().objects.filter(pk__in=list(beside)).delete()
-    return ended, gone
+        now = timezone.now()
+        revoked += unrevoked.update(revoked=now, updated=now)
+    access = refresh.exclude(access_token=None).values_list("access_token", flat=True)
+    deleted, _ = get_access_token_model().objects.filter(pk__in=list(access)).delete()
+    return revoked, deleted
 
 
-def _clients_of(user: Any) -> set[Any]:
+def _client_pks_of(user: Any) -> set[Any]:
     """Return the keys of the applications that have a user's tokens for an MCP server."""
     known = set(served())
     refresh = get_refresh_token_model().objects.filter(user=user, revoked=None)
@@ -182,11 +183,11 @@ def _clients_of(user: Any) -> set[Any]:
         row.application_id
         for rows in (refresh, access)
         for row in rows.select_related("application").iterator()
-        if is_ours(row, known)
+        if is_mcp_token(row, known)
     }
 
 
-_OLD = "_mcp_old_password"
+_OLD_PASSWORD = "_mcp_old_password"
 
 
 # Receivers for users. ``changes.receivers`` connects them to the user model, and to its proxies
@@ -201,63 +202,63 @@ def note_password(
 
     It runs a query only if the password is written and nothing else shows whether it changes.
     """
-    if raw or not _is_known(instance) or not _may_be_new(instance, update_fields):
+    if raw or not _is_saved_user(instance) or not _may_change_password(instance, update_fields):
         return
     rows = sender._base_manager.using(using).filter(pk=instance.pk)
-    vars(instance)[_OLD] = rows.values_list("password", flat=True).first()
+    vars(instance)[_OLD_PASSWORD] = rows.values_list("password", flat=True).first()
 
 
-def _is_known(instance: Any) -> bool:
+def _is_saved_user(instance: Any) -> bool:
     return isinstance(instance, get_user_model()) and instance.pk is not None
 
 
-def _may_be_new(user: Any, update_fields: Collection[str] | None) -> bool:
+def _may_change_password(user: Any, update_fields: Collection[str] | None) -> bool:
     if update_fields is not None and "password" not in update_fields:
         return False
-    return hasattr(user, "password") and not _was_set(user) and not _is_rehashed(
-        user, update_fields
-    )  # fmt: skip
+    if not hasattr(user, "password") or _is_set_password_pending(user):
+        return False
+    return not _is_rehash(user, update_fields)
 
 
-def _was_set(user: Any) -> bool:
+def _is_set_password_pending(user: Any) -> bool:
     """Whether ``set_password`` was called: it keeps ``_password`` until the row is saved."""
     return getattr(user, "_password", None) is not None
 
 
-def _is_rehashed(user: Any, update_fields: Collection[str] | None) -> bool:
+def _is_rehash(user: Any, update_fields: Collection[str] | None) -> bool:
     """Whether Django only rehashes the same password, as at login after the hasher changed."""
-    return update_fields is not None and set(update_fields) == {"password"} and bool(
-        user.has_usable_password()
-    )  # fmt: skip
+    is_only_field = update_fields is not None and set(update_fields) == {"password"}
+    return is_only_field and bool(user.has_usable_password())
 
 
 def revoke(
     sender: Any, instance: Any, created: bool, raw: bool,
     update_fields: Collection[str] | None, **kwargs: Any,
 ) -> None:  # fmt: skip
-    if raw or created or not _is_known(instance):
+    if raw or created or not _is_saved_user(instance):
         return
-    if not instance.is_active or _has_another_password(instance, update_fields):
+    if not instance.is_active or _is_password_changed(instance, update_fields):
         revoke_user(instance)
 
 
-def _has_another_password(user: Any, update_fields: Collection[str] | None) -> bool:
+def _is_password_changed(user: Any, update_fields: Collection[str] | None) -> bool:
     written = update_fields is None or "password" in update_fields
-    old = vars(user).pop(_OLD, None)
-    return written and (_was_set(user) or (old is not None and old != user.password))
+    old = vars(user).pop(_OLD_PASSWORD, None)
+    is_changed = old is not None and old != user.password
+    return written and (_is_set_password_pending(user) or is_changed)
 
 
 @receiver(
     post_delete, sender=oauth2_settings.APPLICATION_MODEL, dispatch_uid="django_mcp_oauth.client"
 )
-def _forget_client(sender: Any, instance: Any, using: str, **kwargs: Any) -> None:
+def _delete_client_rows(sender: Any, instance: Any, using: str, **kwargs: Any) -> None:
     """Delete a client's rows with its application.
 
     A blocked metadata document client keeps its profile. Otherwise it would be fetched again under
     the same URL, and would no longer be blocked.
     """
-    kept = Q(source=Source.CIMD, blocked__isnull=False)
-    ClientProfile.objects.filter(~kept, client_id=instance.client_id).delete()
+    is_blocked = Q(source=Source.CIMD, blocked__isnull=False)
+    ClientProfile.objects.filter(~is_blocked, client_id=instance.client_id).delete()
     Consent.objects.filter(client_id=instance.client_id).delete()
     permission_changes.ended(using=using)
     Activity.objects.filter(client_id=instance.client_id).delete()

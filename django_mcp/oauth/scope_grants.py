@@ -63,18 +63,18 @@ class MCPScopes(SettingsScopes):  # type: ignore[misc]
 # Scopes that a client holds.
 
 
-def held(user: Any, application: Any, servers: Iterable[str]) -> tuple[str, ...]:
+def held_scopes(user: Any, application: Any, servers: Iterable[str]) -> tuple[str, ...]:
     """Return the offered scopes of a client's valid tokens for exactly these servers.
 
     They are in the order in which they are offered. Runs queries.
     """
     wanted = set(servers)
-    found = {scope for row in _living(user, application) if set(row.resource or ()) == wanted
+    found = {scope for row in _valid_tokens(user, application) if set(row.resource or ()) == wanted
              for scope in row.scope.split()}  # fmt: skip
     return tuple(scope for scope in offered() if scope in found)
 
 
-def _living(user: Any, application: Any) -> Iterator[Any]:
+def _valid_tokens(user: Any, application: Any) -> Iterator[Any]:
     """Yield access tokens that are valid, or can be renewed by a refresh token."""
     tokens = get_access_token_model().objects.filter(user=user, application=application)
     tokens = tokens.only("scope", "resource").order_by("-pk")
@@ -89,13 +89,13 @@ def renewable(**whose: Any) -> Q:
     return found if longest is None else found & Q(expires__gt=timezone.now() - longest)
 
 
-def joined(asked: Iterable[str], held: Iterable[str]) -> tuple[str, ...]:
+def join_scopes(asked: Iterable[str], held: Iterable[str]) -> tuple[str, ...]:
     """Return the scopes for a token: ``asked``, and also ``held`` if ``asked`` has new ones."""
     named = tuple(asked)
-    return tuple(dict.fromkeys((*held, *named))) if new(named, held) else named
+    return tuple(dict.fromkeys((*held, *named))) if new_scopes(named, held) else named
 
 
-def new(asked: Iterable[str], held: Iterable[str]) -> tuple[str, ...]:
+def new_scopes(asked: Iterable[str], held: Iterable[str]) -> tuple[str, ...]:
     """Return the scopes of ``asked`` that ``held`` does not cover."""
     have = tuple(held)
     return broader(have, asked) if have else tuple(asked)
@@ -109,7 +109,7 @@ def may_authorize(user: Any, servers: Iterable[Server]) -> bool:
 
     Checked at the consent, and whenever tokens are issued.
     """
-    return may_sign_in(user) and all(_as_the_project_says(user, server) for server in servers)
+    return may_sign_in(user) and all(_project_allows(user, server) for server in servers)
 
 
 def may_use(user: Any, targets: Iterable[str]) -> bool:
@@ -126,6 +126,6 @@ def may_sign_in(user: Any) -> bool:
     return not seen.query.where or seen.filter(pk=user.pk).exists()
 
 
-def _as_the_project_says(user: Any, server: Server) -> bool:
+def _project_allows(user: Any, server: Server) -> bool:
     path = settings.MAY_AUTHORIZE
     return path is None or bool(import_string(path)(user, server))

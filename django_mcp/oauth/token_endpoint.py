@@ -19,23 +19,20 @@ from oauth2_provider.models import get_access_token_model
 from .authorization_request import OUR_TOKEN_VIEW
 
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
-SEVERAL = {"resource"}  # parameters that may be repeated (RFC 8707, 2)
-RETRY_AFTER_SECONDS = 10  # seconds, the Retry-After of a 503
+REPEATABLE = {"resource"}  # parameters that may be repeated (RFC 8707, 2)
+RETRY_AFTER_SECONDS = 10  # the Retry-After of a 503
 BASIC = 'Basic realm="oauth", charset="UTF-8"'
 
-# Tests of a request with their error code (RFC 6749, 5.2). The first that is true is sent.
-Wrongs = tuple[tuple[Callable[[HttpRequest], bool], str], ...]
-OF_ANY: Wrongs = (
+# Checks whether a request is malformed, with the error code to send (RFC 6749, 5.2).
+RequestChecks = tuple[tuple[Callable[[HttpRequest], bool], str], ...]
+CHECKS: RequestChecks = (
     # RFC 6749, 2.3.1: no parameters in the URI.
     (lambda request: bool(request.META.get("QUERY_STRING")), "invalid_request"),
-    (
-        # RFC 6749, 3.2: parsers differ in which of two values they use.
-        lambda request: any(len(v) > 1 for n, v in request.POST.lists() if n not in SEVERAL),
-        "invalid_request",
-    ),
+    # RFC 6749, 3.2: parsers differ in which of two values they use.
+    (lambda request: _repeats_parameter(request), "invalid_request"),
 )
-OF_TOKENS: Wrongs = (
-    *OF_ANY,
+TOKEN_CHECKS: RequestChecks = (
+    *CHECKS,
     (lambda request: not request.POST.get("grant_type"), "invalid_request"),
     (lambda request: request.POST.get("grant_type") == DEVICE, "unsupported_grant_type"),
 )
@@ -47,11 +44,11 @@ class TokenView(views.TokenView):  # type: ignore[misc]
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         request.META[OUR_TOKEN_VIEW] = True
         try:
-            response = _refused(request, OF_TOKENS) or super().post(request, *args, **kwargs)
+            response = _malformed(request, TOKEN_CHECKS) or super().post(request, *args, **kwargs)
         except get_access_token_model().DoesNotExist:
             # The token was revoked after it was issued, as by a second use of the code.
             response = _error("invalid_grant")
-        return _answered(request, response)
+        return _with_headers(request, response)
 
     @method_decorator(sensitive_post_parameters())
     def create_token_response(self, request: HttpRequest) -> Any:
@@ -67,16 +64,21 @@ class RevokeTokenView(views.RevokeTokenView):  # type: ignore[misc]
 
     @method_decorator(sensitive_post_parameters())
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        response = _refused(request, OF_ANY) or super().post(request, *args, **kwargs)
-        return _answered(request, response)
+        response = _malformed(request, CHECKS) or super().post(request, *args, **kwargs)
+        return _with_headers(request, response)
 
 
-def _refused(request: HttpRequest, wrongs: Wrongs) -> HttpResponse | None:
-    found = (error for is_wrong, error in wrongs if is_wrong(request))
-    return next((_error(error) for error in found), None)
+def _repeats_parameter(request: HttpRequest) -> bool:
+    lists = request.POST.lists()
+    return any(len(values) > 1 for name, values in lists if name not in REPEATABLE)
 
 
-def _answered(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+def _malformed(request: HttpRequest, checks: RequestChecks) -> HttpResponse | None:
+    """Return the error response of the first check that the request fails, or None."""
+    return next((_error(code) for is_malformed, code in checks if is_malformed(request)), None)
+
+
+def _with_headers(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     response["Cache-Control"] = "no-store"
     if response.content:
         response["Content-Type"] = "application/json"

@@ -24,15 +24,14 @@ from ..auth.scopes import offered
 from . import client_authentication, registration_limits
 from .authorization_codes import S256, CodeRedemption
 from .authorization_request import OUR_TOKEN_VIEW, OUR_VIEW
-from .client_authentication import PrivateKeyJWT, TooManyAttempts, is_right
-from .client_registry import list_used
-from .models import MAX_CLIENT_ID_LENGTH, ClientProfile
+from .client_authentication import PrivateKeyJWT, TooManyAttempts, check_hashed_secret
+from .client_registry import ensure_profile
 from .refresh_tokens import RefreshTokenRotation
-from .resource_indicators import concerns_us, is_ours, notes, registered_itself
+from .resource_indicators import is_for_mcp_servers, is_mcp_token, is_self_registered
 from .scope_grants import may_use
 
 GRANTS = frozenset(("authorization_code", "refresh_token"))
-MACHINE = "client_credentials"
+CLIENT_CREDENTIALS = "client_credentials"
 CONFIDENTIAL = "confidential"
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # a SHA-256 in base64url (RFC 7636, 4.2)
 NONCE = re.compile(r"[^\0]{0,255}")  # limits of the database column
@@ -50,21 +49,14 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
 
     # Clients.
 
-    def _load_application(self, client_id: Any, request: Any) -> Any:
-        """Treat a blocked client as unknown, and do not fetch its metadata document."""
-        if _is_id(client_id) and not _is_blocked(client_id, request):
-            return super()._load_application(client_id, request)
-        request.client = None
-        return None
-
     def _check_secret(self, provided_secret: str, stored_secret: str) -> bool:
         """Compare secrets. Two empty ones are not equal."""
         if not (provided_secret and stored_secret):
             return False
-        if client_authentication.is_kept(stored_secret):
-            return client_authentication.is_same(provided_secret, stored_secret)
+        if client_authentication.is_digest(stored_secret):
+            return client_authentication.matches_digest(provided_secret, stored_secret)
         compare = partial(super()._check_secret, provided_secret, stored_secret)
-        return is_right(provided_secret, stored_secret, _network.get(), compare)
+        return check_hashed_secret(provided_secret, stored_secret, _network.get(), compare)
 
     def authenticate_client(self, request: Any, *args: Any, **kwargs: Any) -> bool:
         remote = str(request.headers.get("REMOTE_ADDR") or "")
@@ -81,8 +73,8 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
             # not tell: clients may send it to any endpoint.
             if not request.headers.get(OUR_TOKEN_VIEW):
                 return False
-            words = "There were too many wrong secrets. Try again in a minute."
-            raise errors.TemporarilyUnavailableError(words, status_code=503) from None
+            message = "There were too many wrong secrets. Try again in a minute."
+            raise errors.TemporarilyUnavailableError(message, status_code=503) from None
         finally:
             _network.reset(token)
 
@@ -93,16 +85,18 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
         """
         if not super().validate_client_id(client_id, request, *args, **kwargs):
             return False
-        return not registered_itself(request.client) or bool(request.headers.get(OUR_VIEW))
+        return not is_self_registered(request.client) or bool(request.headers.get(OUR_VIEW))
 
     # Grants, PKCE and scopes.
 
     def validate_grant_type(
         self, client_id: str, grant_type: str, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
-        if registered_itself(client) and grant_type not in GRANTS:
+        if is_self_registered(client) and grant_type not in GRANTS:
             return False
-        if grant_type == MACHINE and not self._may_act_alone(client, request):
+        if grant_type == CLIENT_CREDENTIALS and not self._may_use_client_credentials(
+            client, request
+        ):
             return False
         try:
             found = super().validate_grant_type(
@@ -112,26 +106,28 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
             return False
         return bool(found)
 
-    def _may_act_alone(self, client: Any, request: Any) -> bool:
+    def _may_use_client_credentials(self, client: Any, request: Any) -> bool:
         """Whether a client may use the client credentials grant.
 
         For MCP servers it must be confidential and have a user to act as.
         """
         scopes = request.scopes or ()
-        if not concerns_us(client, scopes):
+        if not is_for_mcp_servers(client, scopes):
             return True
         if client.client_type != CONFIDENTIAL:
             return False
-        return may_use(client.user, self.aim(request, (), scopes))
+        return may_use(client.user, self.set_targets(request, (), scopes))
 
     def validate_response_type(
         self, client_id: str, response_type: str, client: Any, request: Any,
         *args: Any, **kwargs: Any,
     ) -> bool:  # fmt: skip
-        if registered_itself(client) and response_type != "code":
+        if is_self_registered(client) and response_type != "code":
             return False
         if not NONCE.fullmatch(request.nonce or ""):
-            raise errors.InvalidRequestError("Such a nonce cannot be kept.", request=request)
+            raise errors.InvalidRequestError(
+                "The nonce is longer than 255 characters or has a NUL.", request=request
+            )
         return bool(
             super().validate_response_type(
                 client_id, response_type, client, request, *args, **kwargs
@@ -147,7 +143,9 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
         if challenge is not None and request.code_challenge_method != S256:
             raise errors.UnsupportedCodeChallengeMethodError(request=request)
         if challenge is not None and not CHALLENGE.fullmatch(challenge):
-            raise errors.InvalidRequestError("It is no S256 code challenge.", request=request)
+            raise errors.InvalidRequestError(
+                "The code_challenge is not that of S256.", request=request
+            )
         return True
 
     def validate_scopes(
@@ -161,7 +159,7 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
         asked = list(filter(None, scopes)) or self.get_default_scopes(client_id, request)
         known = _known_scopes(client, request)
         request.scopes = [scope for scope in dict.fromkeys(asked) if scope in known]
-        return bool(request.scopes) and not _is_another_door(client, request)
+        return bool(request.scopes) and not _bypasses_consent_page(client, request)
 
     # Tokens.
 
@@ -179,9 +177,10 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
 
         So the token is revoked with that user.
         """
-        if request.grant_type == MACHINE and concerns_us(request.client, request.scopes):
+        is_ours = is_for_mcp_servers(request.client, request.scopes)
+        if request.grant_type == CLIENT_CREDENTIALS and is_ours:
             request.user = request.client.user
-            list_used(request.client)
+            ensure_profile(request.client)
         return super()._create_access_token(expires, request, *args, **kwargs)
 
     def validate_bearer_token(self, token: str, scopes: Any, request: Any) -> bool:
@@ -194,35 +193,17 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
             return False
         if request.user is not None and not request.user.is_active:
             return False
-        return not is_ours(request.access_token)
+        return not is_mcp_token(request.access_token)
 
 
-def _is_id(client_id: Any) -> bool:
-    return (
-        isinstance(client_id, str)
-        and 0 < len(client_id) <= MAX_CLIENT_ID_LENGTH
-        and "\0" not in client_id
-    )
-
-
-def _is_blocked(client_id: str, request: Any) -> bool:
-    """Whether a client is blocked. Queried once per request."""
-    if notes(request).checked == client_id:
-        return False
-    if ClientProfile.objects.filter(client_id=client_id, blocked__isnull=False).exists():
-        return True
-    notes(request).checked = client_id
-    return False
-
-
-def _is_another_door(client: Any, request: Any) -> bool:
+def _bypasses_consent_page(client: Any, request: Any) -> bool:
     """Whether a request for MCP servers comes to an authorization view other than ours.
 
     Requests to the token endpoint have no response type.
     """
     if not request.response_type or request.headers.get(OUR_VIEW):
         return False
-    return concerns_us(client, request.scopes)
+    return is_for_mcp_servers(client, request.scopes)
 
 
 def _known_scopes(client: Any, request: Any) -> set[str]:
@@ -231,4 +212,4 @@ def _known_scopes(client: Any, request: Any) -> set[str]:
     Scopes of the project's other APIs are only for clients that were registered by hand.
     """
     known = set(get_scopes_backend().get_available_scopes(application=client, request=request))
-    return known & offered().keys() if registered_itself(client) else known
+    return known & offered().keys() if is_self_registered(client) else known

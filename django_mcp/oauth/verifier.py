@@ -40,7 +40,7 @@ from ..auth.principal import Auth, LookupVerifier, Principal, key_parts
 from ..conf import settings as mcp
 from ..verifiers.protected_resource import canonical, challenge, resource
 from . import upstream_accounts
-from .activity import uses as theirs
+from .activity import consent_uses
 from .conf import issuer, settings
 from .models import ClientProfile, Source, TokenBinding
 from .scope_grants import default_scopes
@@ -48,10 +48,10 @@ from .scope_grants import default_scopes
 if TYPE_CHECKING:
     from ..declarations.server import Server
 
-OWN = ("pk", "scope", "expires", "resource")  # columns of the token
-BOUND = ("account", "checked")  # columns of its binding, if the project has an ``Upstream``
+TOKEN_COLUMNS = ("pk", "scope", "expires", "resource")  # columns of the token
+BINDING = ("account", "checked")  # columns of its binding, if the project has an ``Upstream``
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # last use of a client that was never used
-MARK = "the checksum"  # placeholder for the checksum in the compiled parameters
+PLACEHOLDER = "the checksum"  # stands for the checksum in the compiled parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class FoundToken:
     """An access token's row with its user, client and binding.
 
     ``user`` is the user that the token was issued for, ``owner`` the user of its client.
-    ``last_noted`` is the last use of the client, or None if it has no ``ClientProfile``.
+    ``client_last_used`` is the last use of the client, or None if it has no ``ClientProfile``.
     """
 
     pk: Any
@@ -70,7 +70,7 @@ class FoundToken:
     application: Any
     owner: Any
     is_blocked: bool
-    last_noted: datetime | None
+    client_last_used: datetime | None
     account: str | None = None  # upstream account that it is bound to
     checked: datetime | None = None  # time of the last successful check of that account
 
@@ -78,12 +78,12 @@ class FoundToken:
 def find(token: str) -> FoundToken | None:
     """Return the row of a token, or None if there is none. Runs one query."""
     tokens, users = get_access_token_model().objects.all(), get_user_model()._default_manager.all()
-    bound, alias = settings.UPSTREAM is not None, tokens.db
+    with_binding, alias = settings.UPSTREAM is not None, tokens.db
     if tokens.query.where or users.query.where:
-        statement = _written(tokens, users, bound)
+        statement = _compile(tokens, users, with_binding)
     else:
         vendor = connections[alias].vendor
-        statement = _written_once(tokens.model, users.model, alias, vendor, bound)
+        statement = _compiled_once(tokens.model, users.model, alias, vendor, with_binding)
     row = statement.row(alias, hashlib.sha256(token.encode()).hexdigest())
     return None if row is None else _found(alias, iter(row))
 
@@ -97,7 +97,7 @@ def blocked() -> QuerySet[ClientProfile]:
     return profiles().filter(blocked__isnull=False)
 
 
-def of(users: QuerySet[Any]) -> Q:
+def owned_by(users: QuerySet[Any]) -> Q:
     """Filter for tokens of these users. A token without a user belongs to its client's user."""
     return Q(user__in=users) | Q(user=None, application__user__in=users)
 
@@ -117,7 +117,9 @@ class Statement(NamedTuple):
         """Execute it. Return the first row as Python values, or None."""
         connection = connections[alias]
         with connection.cursor() as cursor:
-            cursor.execute(self.sql, [checksum if one == MARK else one for one in self.params])
+            cursor.execute(
+                self.sql, [checksum if one == PLACEHOLDER else one for one in self.params]
+            )
             found = cursor.fetchone()
         if found is None:
             return None
@@ -127,31 +129,33 @@ class Statement(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def _written_once(tokens: Any, users: Any, alias: str, vendor: str, bound: bool) -> Statement:
-    return _written(tokens.objects.all(), users._default_manager.all(), bound)
+def _compiled_once(
+    tokens: Any, users: Any, alias: str, vendor: str, with_binding: bool
+) -> Statement:
+    return _compile(tokens.objects.all(), users._default_manager.all(), with_binding)
 
 
-def _written(tokens: Any, users: QuerySet[Any], bound: bool) -> Statement:
-    found = tokens.filter(token_checksum=MARK)
+def _compile(tokens: Any, users: QuerySet[Any], with_binding: bool) -> Statement:
+    found = tokens.filter(token_checksum=PLACEHOLDER)
     if users.query.where:
-        found = found.filter(of(users))
+        found = found.filter(owned_by(users))
     found = found.annotate(
-        is_blocked=Exists(blocked()), is_kept=Exists(profiles()),
+        is_blocked=Exists(blocked()), has_profile=Exists(profiles()),
         last_used=Subquery(profiles().values("last_used")[:1]),
     )  # fmt: skip
-    names = [*_names(), "is_blocked", "is_kept", "last_used"]
-    if bound:
-        found = found.annotate(**_bound())
-        names += BOUND
+    names = [*_names(), "is_blocked", "has_profile", "last_used"]
+    if with_binding:
+        found = found.annotate(**_binding_columns())
+        names += BINDING
     query = found.values_list(*names)[:1].query
     compiler = query.get_compiler(tokens.db)
     sql, params = compiler.as_sql()
     return Statement(query, sql, params, [column for column, *_ in compiler.select])
 
 
-def _bound() -> dict[str, Any]:
+def _binding_columns() -> dict[str, Any]:
     rows = TokenBinding.objects.filter(family=OuterRef("refresh_token__token_family"))
-    return {name: Subquery(rows.values(name)[:1]) for name in BOUND}
+    return {name: Subquery(rows.values(name)[:1]) for name in BINDING}
 
 
 # Columns of the statement, and the objects that are made of a row.
@@ -164,21 +168,21 @@ def _related() -> dict[str, type[models.Model]]:
 
 
 def _names() -> Iterator[str]:
-    yield from OWN
-    for way, model in _related().items():
-        yield from (f"{way}__{field.attname}" for field in model._meta.concrete_fields)
+    yield from TOKEN_COLUMNS
+    for lookup, model in _related().items():
+        yield from (f"{lookup}__{field.attname}" for field in model._meta.concrete_fields)
 
 
 def _found(alias: str, values: Iterator[Any]) -> FoundToken:
-    own: dict[str, Any] = dict(zip(OWN, values, strict=False))
+    own: dict[str, Any] = dict(zip(TOKEN_COLUMNS, values, strict=False))
     user, application, owner = (_instance(model, alias, values) for model in _related().values())
     if owner is not None:
         application.user = owner  # fills the cache of the foreign key: no further query
-    is_blocked, is_kept, last_used, *bound = values
-    last_noted = last_used or NEVER if is_kept else None
+    is_blocked, has_profile, last_used, *bound = values
+    client_last_used = last_used or NEVER if has_profile else None
     return FoundToken(
         **own, user=user, application=application, owner=owner, is_blocked=is_blocked,
-        last_noted=last_noted, **dict(zip(BOUND, bound, strict=False)),
+        client_last_used=client_last_used, **dict(zip(BINDING, bound, strict=False)),
     )  # fmt: skip
 
 
@@ -192,8 +196,8 @@ def _instance(model: type[models.Model], alias: str, values: Iterator[Any]) -> A
 
 logger = logging.getLogger("django_mcp")
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # b64token of RFC 6750, section 2.1
-HOLDERS = ("user", "application__user", "application")
-PRINCIPALS_PER_QUERY = 200  # principals in one query
+OWNER_COLUMNS = ("user", "application__user", "application")
+PAIRS_PER_QUERY = 200  # principals in one query
 
 
 class OAuthTokens(LookupVerifier):
@@ -212,12 +216,12 @@ class OAuthTokens(LookupVerifier):
         if row is None:
             return None
         user: Any = _user(row) if row.application is not None else None
-        if wrong := _wrong(row, user, server):
-            logger.info("OAuth access token %s was refused: %s", row.pk, wrong)
+        if reason := _rejection_reason(row, user, server):
+            logger.info("OAuth access token %s was refused: %s", row.pk, reason)
             return None
-        if row.last_noted is not None:  # None: the client has no profile to update
-            uses.note(row.application.client_id, row.last_noted)
-            theirs.note((user.pk, row.application.client_id))
+        if row.client_last_used is not None:  # None: the client has no profile to update
+            client_uses.note(row.application.client_id, row.client_last_used)
+            consent_uses.note((user.pk, row.application.client_id))
         auth = Auth(frozenset(row.scope.split()), row.application, expires=row.expires)
         return Principal(user, auth)
 
@@ -229,51 +233,51 @@ class OAuthTokens(LookupVerifier):
 
         Keys of other verifiers' principals are left out. Runs queries.
         """
-        named = {key: found for key in keys if (found := _named(key))}
-        pairs = sorted(set(named.values()))
-        stands = {
+        pairs = {key: pair for key in keys if (pair := _user_and_client(key))}
+        unique = sorted(set(pairs.values()))
+        valid = {
             pair
-            for at in range(0, len(pairs), PRINCIPALS_PER_QUERY)
-            for pair in _standing(pairs[at : at + PRINCIPALS_PER_QUERY])
+            for start in range(0, len(unique), PAIRS_PER_QUERY)
+            for pair in _pairs_with_token(unique[start : start + PAIRS_PER_QUERY])
         }
-        return {key: pair in stands for key, pair in named.items()}
+        return {key: pair in valid for key, pair in pairs.items()}
 
     def applications(self, keys: Collection[str]) -> dict[str, Any]:
         """Return the client of each key, with its user loaded; None if it was deleted.
 
         Keys of other verifiers' principals are left out. Runs queries.
         """
-        named = {key: found[1] for key in keys if (found := _named(key))}
-        wanted = sorted(set(named.values()))
+        pks = {key: pair[1] for key in keys if (pair := _user_and_client(key))}
+        unique = sorted(set(pks.values()))
         rows = get_application_model().objects.select_related("user")
         clients = {
             str(pk): row
-            for at in range(0, len(wanted), PRINCIPALS_PER_QUERY)
-            for pk, row in rows.in_bulk(wanted[at : at + PRINCIPALS_PER_QUERY]).items()
+            for start in range(0, len(unique), PAIRS_PER_QUERY)
+            for pk, row in rows.in_bulk(unique[start : start + PAIRS_PER_QUERY]).items()
         }
-        return {key: clients.get(pk) for key, pk in named.items()}
+        return {key: clients.get(pk) for key, pk in pks.items()}
 
 
 # Checks of one token.
 
 
-def _wrong(row: FoundToken, user: Any, server: Server) -> str | None:
+def _rejection_reason(row: FoundToken, user: Any, server: Server) -> str | None:
     """Return why a token is not valid at ``server``, for the log only; None if it is valid."""
     if row.application is None or row.is_blocked:
         return "its client is blocked or was deleted"
     if row.expires <= timezone.now():
         return "expired"
-    if wrong := _wrong_use(row, server):
-        return wrong
+    if reason := _reason_by_target(row, server):
+        return reason
     if user is None or not user.is_active:
         return "its user may not sign in"
     # Tokens of the client credentials grant have no upstream account.
     if row.account is None and _is_machine(row):
         return None
-    return upstream_accounts.wrong(user, row.account, row.checked)
+    return upstream_accounts.rejection_reason(user, row.account, row.checked)
 
 
-def _wrong_use(row: FoundToken, server: Server) -> str | None:
+def _reason_by_target(row: FoundToken, server: Server) -> str | None:
     scopes = set(row.scope.split())
     if oauth2_settings.DCR_REGISTRATION_SCOPE in scopes:
         return "it is for a registration"
@@ -301,47 +305,48 @@ def _user(row: FoundToken) -> Any:
 # Checks for all open streams and calls.
 
 
-def _named(key: str) -> tuple[str, str] | None:
+def _user_and_client(key: str) -> tuple[str, str] | None:
     """Return the keys of the user and the application in a principal's key.
 
     Return None if they are no valid primary keys: then the principal is another verifier's.
     """
     user, application, token = key_parts(key) or ("", "", "")
-    if token or not _is_key(get_application_model(), application):
+    if token or not _is_valid_pk(get_application_model(), application):
         return None
-    return (user, application) if _is_key(get_user_model(), user) else None
+    return (user, application) if _is_valid_pk(get_user_model(), user) else None
 
 
-def _is_key(model: Any, text: str) -> bool:
-    key = model._meta.pk
+def _is_valid_pk(model: Any, text: str) -> bool:
+    field = model._meta.pk
     try:
-        key.run_validators(key.to_python(text))
+        field.run_validators(field.to_python(text))
     except ValidationError:
         return False
     return bool(text)
 
 
-def _standing(pairs: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+def _pairs_with_token(pairs: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return the pairs of user and application that have a token which is not revoked.
 
     Expired tokens count, because a stream or call outlives the expiry of its token. One query.
     """
-    refresh = _of(get_refresh_token_model().objects.filter(revoked=None), pairs)
-    upstream_accounts.look_after(refresh.values("token_family"))
-    tokens = _of(get_access_token_model().objects.all(), pairs)
-    tokens = upstream_accounts.known(tokens, "refresh_token__token_family").values_list(*HOLDERS)
-    refresh = upstream_accounts.known(refresh, "token_family").values_list(*HOLDERS)
-    return {(str(user or owner), str(pk)) for user, owner, pk in tokens.union(refresh)}
+    refresh = _tokens_of_pairs(get_refresh_token_model().objects.filter(revoked=None), pairs)
+    upstream_accounts.queue_early_checks(refresh.values("token_family"))
+    tokens = _tokens_of_pairs(get_access_token_model().objects.all(), pairs)
+    tokens = upstream_accounts.exclude_outdated(tokens, "refresh_token__token_family")
+    refresh = upstream_accounts.exclude_outdated(refresh, "token_family")
+    found = tokens.values_list(*OWNER_COLUMNS).union(refresh.values_list(*OWNER_COLUMNS))
+    return {(str(user or owner), str(client)) for user, owner, client in found}
 
 
-def _of(rows: Any, pairs: Collection[tuple[str, str]]) -> Any:
-    users = _active().filter(pk__in={user for user, _ in pairs})
+def _tokens_of_pairs(rows: Any, pairs: Collection[tuple[str, str]]) -> Any:
+    users = _active_users().filter(pk__in={user for user, _ in pairs})
     applications = {application for _, application in pairs}
-    found = rows.filter(of(users), ~Exists(blocked()), application__in=applications)
+    found = rows.filter(owned_by(users), ~Exists(blocked()), application__in=applications)
     return found.order_by()
 
 
-def _active() -> QuerySet[Any]:
+def _active_users() -> QuerySet[Any]:
     """Return the active users; all users if the model has no ``is_active`` column."""
     model = get_user_model()
     try:
@@ -351,8 +356,8 @@ def _active() -> QuerySet[Any]:
     return model._default_manager.filter(is_active=True)
 
 
-def _used(client_ids: Collection[Any]) -> None:
+def _write_client_uses(client_ids: Collection[Any]) -> None:
     ClientProfile.objects.filter(client_id__in=client_ids).update(last_used=timezone.now())
 
 
-uses = LastUsedTimes(_used)
+client_uses = LastUsedTimes(_write_client_uses)

@@ -258,23 +258,35 @@ def one_transaction(function: Callable[P, T]) -> Callable[P, T]:
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         connection = transaction.get_connection(settings.DATABASE)
-        # After a collision the database has rolled back the whole transaction of the caller, so
-        # a retry of this part alone would lose the other part.
         is_nested = connection.in_atomic_block
-        attempts = 1 if is_nested else MAX_ATTEMPTS
-        while True:
-            attempts -= 1
-            try:
-                with transaction.atomic(using=settings.DATABASE):
-                    if not is_nested:
-                        _set_local_timeouts(connection)
-                    return function(*args, **kwargs)
-            except OperationalError as error:
-                if not attempts or COLLISIONS.isdisjoint(codes(error)):
-                    raise
-            time.sleep(random.uniform(0.5, 1.5) * RETRY_SECONDS)
+
+        def attempt() -> T:
+            with transaction.atomic(using=settings.DATABASE):
+                if not is_nested:
+                    _set_local_timeouts(connection)
+                return function(*args, **kwargs)
+
+        return retry_collisions(attempt, settings.DATABASE)
 
     return run
+
+
+def retry_collisions(attempt: Callable[[], T], alias: str) -> T:
+    """Return what ``attempt`` returns, which opens its own transaction. Repeat it after a deadlock.
+
+    It also repeats it after a serialization failure, at most ``MAX_ATTEMPTS`` attempts in all.
+    """
+    # After a collision the database has rolled back the whole transaction of the caller, so a retry
+    # of this part alone would lose the other part.
+    attempts = 1 if transaction.get_connection(alias).in_atomic_block else MAX_ATTEMPTS
+    while True:
+        attempts -= 1
+        try:
+            return attempt()
+        except OperationalError as error:
+            if not attempts or COLLISIONS.isdisjoint(codes(error)):
+                raise
+        time.sleep(random.uniform(0.5, 1.5) * RETRY_SECONDS)
 
 
 def erase(found: models.QuerySet[Any]) -> int:

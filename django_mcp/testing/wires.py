@@ -358,7 +358,7 @@ class HttpWire(Wire):
         if isinstance(name := params.get(NAMED.get(method, "")), str):
             found[http_rules.NAME] = encoded(name)
         tool = self.ends.server._catalog.tools.get(str(params.get("name")))
-        for path, header in tool._mirrored if tool is not None else ():
+        for path, header in tool._arguments.headers.items() if tool is not None else ():
             value = value_at(path, params.get("arguments", {}))
             if isinstance(value, str | int):
                 found[http_rules.PARAM_PREFIX + header.lower()] = encoded(value)

@@ -1,6 +1,6 @@
 """HTTP requests for JSON documents, metadata of issuers, and deduplication of concurrent requests.
 
-``fetch_json`` is the one place at which this package sends an HTTP request. Redirects are not
+``fetch_json`` is the one function by which this package sends an HTTP request. Redirects are not
 followed, and long responses are rejected. One deadline covers the TLS handshake, the head and the
 body, however slowly they arrive. The caller decides which addresses the connection may use: URLs
 that a client names need more care than URLs in the project's settings.
@@ -88,10 +88,12 @@ def fetch_json(
 
         connection._create_connection = connect_in_time  # type: ignore[attr-defined]
         stack.enter_context(closing(connection))
-        body = None if form is None else urlencode(form)
-        typed = {} if form is None else {"Content-Type": "application/x-www-form-urlencoded"}
-        method, sent = ("GET" if form is None else "POST"), {**HEADERS, **typed, **(headers or {})}
-        connection.request(method, target, body, sent)
+        all_headers = {**HEADERS, **(headers or {})}
+        if form is None:
+            connection.request("GET", target, headers=all_headers)
+        else:
+            all_headers["Content-Type"] = "application/x-www-form-urlencoded"
+            connection.request("POST", target, urlencode(form), all_headers)
         response = stack.enter_context(connection.getresponse())
         return _read(response, ends, max_bytes), response.headers
 
@@ -103,8 +105,8 @@ def _shut_down_at(ends: float, connected: socket.socket) -> Iterator[None]:
     The timeout of a socket is not enough, because it restarts with every byte. The duplicate of the
     socket stays usable when ``ssl`` takes the original over for the handshake.
     """
-    with closing(connected.dup()) as line:
-        timer = threading.Timer(max(ends - time.monotonic(), 0), _shut_down, [line])
+    with closing(connected.dup()) as duplicate:
+        timer = threading.Timer(max(ends - time.monotonic(), 0), _shut_down, [duplicate])
         timer.daemon = True
         timer.start()
         try:
@@ -114,9 +116,9 @@ def _shut_down_at(ends: float, connected: socket.socket) -> Iterator[None]:
             timer.join()  # the descriptor may be another connection's once it is closed
 
 
-def _shut_down(line: socket.socket) -> None:
+def _shut_down(duplicate: socket.socket) -> None:
     try:
-        line.shutdown(socket.SHUT_RDWR)
+        duplicate.shutdown(socket.SHUT_RDWR)
     except OSError:  # the other side has closed it already
         return
 
@@ -128,8 +130,8 @@ def _read(response: HTTPResponse, ends: float, max_bytes: int) -> dict[str, Any]
     if not JSON.fullmatch(media_type):
         raise FetchError("the response is not JSON")
     body = b""
-    while piece := response.read1(CHUNK_BYTES):
-        body += piece
+    while chunk := response.read1(CHUNK_BYTES):
+        body += chunk
         if len(body) > max_bytes:
             raise FetchError(f"the response has more than {max_bytes} bytes")
     if time.monotonic() >= ends:
@@ -177,8 +179,8 @@ def fetch(
         )  # fmt: skip
     except (OSError, HTTPException, ValueError) as error:
         # Not the text of other errors: it may quote the response.
-        why = getattr(error, "strerror", None) or ""
-        raise FetchError(f"{type(error).__name__} {why}".strip()) from None
+        reason = getattr(error, "strerror", None) or ""
+        raise FetchError(f"{type(error).__name__} {reason}".strip()) from None
     return found
 
 
@@ -190,17 +192,17 @@ def _connection(parts: SplitResult) -> HTTPConnection:
     proxy = None if host in LOOPBACK or proxy_bypass(host) else getproxies().get("https")
     if not proxy:
         return HTTPSConnection(host, port, context=_tls())
-    via = urlsplit(proxy if "://" in proxy else f"//{proxy}")
-    connection = HTTPSConnection(via.hostname or "", via.port, context=_tls())
-    connection.set_tunnel(host, port, _proxy_authorization(via))
+    proxy_url = urlsplit(proxy if "://" in proxy else f"//{proxy}")
+    connection = HTTPSConnection(proxy_url.hostname or "", proxy_url.port, context=_tls())
+    connection.set_tunnel(host, port, _proxy_authorization(proxy_url))
     return connection
 
 
-def _proxy_authorization(via: SplitResult) -> dict[str, str]:
-    if via.username is None:
+def _proxy_authorization(proxy_url: SplitResult) -> dict[str, str]:
+    if proxy_url.username is None:
         return {}
-    both = f"{unquote(via.username)}:{unquote(via.password or '')}"
-    return {"Proxy-Authorization": f"Basic {base64.b64encode(both.encode()).decode()}"}
+    credentials = f"{unquote(proxy_url.username)}:{unquote(proxy_url.password or '')}"
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}
 
 
 @cache
@@ -217,7 +219,7 @@ class Discovery:
 
     def __init__(self, issuer: str) -> None:
         self.issuer = issuer
-        self._kept: tuple[dict[str, Any], float] | None = None
+        self._cached: tuple[dict[str, Any], float] | None = None
 
     def endpoint(self, member: str) -> str:
         """Return the URL of a member of the metadata, or raise ``FetchError``."""
@@ -227,16 +229,16 @@ class Discovery:
         return found
 
     def _document(self) -> dict[str, Any]:
-        kept = self._kept
-        if kept is None or time.monotonic() - kept[1] > METADATA_CACHE_SECONDS:
-            kept = self._kept = (self._fetched(), time.monotonic())
-        return kept[0]
+        cached = self._cached
+        if cached is None or time.monotonic() - cached[1] > METADATA_CACHE_SECONDS:
+            cached = self._cached = (self._fetch_document(), time.monotonic())
+        return cached[0]
 
-    def _fetched(self) -> dict[str, Any]:
+    def _fetch_document(self) -> dict[str, Any]:
         error = FetchError("it has no metadata")
-        for place in _places(self.issuer):
+        for url in _metadata_urls(self.issuer):
             try:
-                document = fetch(place)
+                document = fetch(url)
             except FetchError as failure:
                 error = failure
                 continue
@@ -246,7 +248,7 @@ class Discovery:
         raise error
 
 
-def _places(issuer: str) -> Iterator[str]:
+def _metadata_urls(issuer: str) -> Iterator[str]:
     """Yield the URLs at which the metadata may be.
 
     OpenID appends the well-known path to the issuer (Discovery, 4.1). OAuth inserts it before the
@@ -261,15 +263,15 @@ def _places(issuer: str) -> Iterator[str]:
 T = TypeVar("T")
 WAIT_SECONDS = 10.0  # seconds that a caller waits
 MAX_CONCURRENT_REQUESTS = 32  # concurrent requests of different names
-UNKNOWN = "The token cannot be verified at the moment."
-Way = dict[str, "asyncio.Task[Outcome[T]]"]
+CANNOT_VERIFY = "The token cannot be verified at the moment."
+TasksByName = dict[str, "asyncio.Task[Outcome[T]]"]
 
 
 class RunningRequests(Generic[T]):
     """The running requests of each event loop, by name."""
 
     def __init__(self) -> None:
-        self._under_way: Service[Way[T]] = Service(dict)
+        self._tasks: Service[TasksByName[T]] = Service(dict)
 
     async def run(self, name: str, function: Callable[[], T]) -> T:
         """Run ``function`` in a thread, or wait for the running call of the same name.
@@ -281,7 +283,7 @@ class RunningRequests(Generic[T]):
         task = self.begin(name, function)
         done, _ = await asyncio.wait({task}, timeout=WAIT_SECONDS)
         if not done:
-            raise Busy(UNKNOWN)
+            raise Busy(CANNOT_VERIFY)
         return task.result().get()
 
     def begin(self, name: str, function: Callable[[], T]) -> asyncio.Task[Outcome[T]]:
@@ -289,12 +291,12 @@ class RunningRequests(Generic[T]):
 
         Raise ``Busy`` if ``MAX_CONCURRENT_REQUESTS`` requests are running.
         """
-        way = self._under_way()
-        if (task := way.get(name)) is None:
-            if len(way) >= MAX_CONCURRENT_REQUESTS:
-                raise Busy(UNKNOWN)
-            task = way[name] = asyncio.get_running_loop().create_task(_outcome(function))
-            task.add_done_callback(lambda done: way.pop(name, None))
+        running = self._tasks()
+        if (task := running.get(name)) is None:
+            if len(running) >= MAX_CONCURRENT_REQUESTS:
+                raise Busy(CANNOT_VERIFY)
+            task = running[name] = asyncio.get_running_loop().create_task(_outcome(function))
+            task.add_done_callback(lambda done: running.pop(name, None))
         return task
 
 

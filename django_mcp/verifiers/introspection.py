@@ -30,19 +30,20 @@ from .external_tokens import (
     Claims,
     ExternalTokens,
     FindUser,
-    NoToken,
-    checked,
+    TokenRejected,
+    checked_url,
     expiry,
-    is_of_others,
+    is_foreign,
 )
-from .fetching import UNKNOWN, Discovery, FetchError, RunningRequests, fetch
+from .fetching import CANNOT_VERIFY, Discovery, FetchError, RunningRequests, fetch
 
 if TYPE_CHECKING:
     from ..declarations.server import Server
 
 MAX_CACHED_RESPONSES = 1_000  # cached responses
 MAX_CACHE_SECONDS = 60.0  # seconds
-RECHECKED = timedelta(minutes=5)  # until open streams and calls have to be verified again
+# Open streams and calls are verified again after this time, also if the token has no expiry.
+RECHECK_INTERVAL = timedelta(minutes=5)
 logger = logging.getLogger("django_mcp")
 
 
@@ -74,53 +75,55 @@ class IntrospectedTokens(ExternalTokens):
     ) -> None:
         super().__init__(issuer, user=user, audience=audience, scopes=scopes, ask=ask)
         if not (client_id and client_secret) or not 0 <= memory <= MAX_CACHE_SECONDS:
-            raise ImproperlyConfigured("client_id and client_secret are needed, memory is 0 to 60.")
-        self._endpoint = checked(endpoint, "endpoint") if endpoint is not None else None
-        self._authorization = _basic(client_id, client_secret)
+            raise ImproperlyConfigured(
+                "client_id and client_secret are required, and memory must be 0 to 60."
+            )
+        self._endpoint = checked_url(endpoint, "endpoint") if endpoint is not None else None
+        self._authorization = _basic_authorization(client_id, client_secret)
         self._discovery, self._memory = Discovery(issuer), IntrospectionCache(memory)
-        self._flights: RunningRequests[dict[str, Any]] = RunningRequests()
+        self._requests: RunningRequests[dict[str, Any]] = RunningRequests()
 
-    async def _read(self, token: str) -> tuple[dict[str, Any], datetime] | None:
-        if is_of_others(token, self.issuer):
+    async def _read_claims(self, token: str) -> tuple[dict[str, Any], datetime] | None:
+        if is_foreign(token, self.issuer):
             return None
-        answer = await self._answer(token)
-        if answer.get("active") is not True:
+        response = await self._response_for(token)
+        if response.get("active") is not True:
             return None
         now = timezone.now()
-        ends = expiry(answer) if "exp" in answer else now + RECHECKED
+        ends = expiry(response) if "exp" in response else now + RECHECK_INTERVAL
         if ends <= now:
-            raise NoToken("it has expired")
-        return answer, min(ends, now + RECHECKED)
+            raise TokenRejected("it has expired")
+        return response, min(ends, now + RECHECK_INTERVAL)
 
-    def _wrong(self, claims: Claims, server: Server) -> str | None:
+    def _rejection_reason(self, claims: Claims, server: Server) -> str | None:
         if claims.get("iss", self.issuer) != self.issuer:
             return "it is another issuer's"
-        return super()._wrong(claims, server)
+        return super()._rejection_reason(claims, server)
 
-    async def _answer(self, token: str) -> dict[str, Any]:
+    async def _response_for(self, token: str) -> dict[str, Any]:
         digest = hashlib.sha256(token.encode()).hexdigest()
-        if (kept := self._memory.get(digest)) is not None:
-            return kept
+        if (cached := self._memory.get(digest)) is not None:
+            return cached
         # One that our own verifier refused may still be good for another server or another API.
         if await threads.lookups.run(is_issued_here, token, digest):
             return {"active": False}
         # Another request may have been answered while this one looked that up.
-        if (kept := self._memory.get(digest)) is not None:
-            return kept
+        if (cached := self._memory.get(digest)) is not None:
+            return cached
         try:
-            return await self._flights.run(digest, lambda: self._ask(token, digest))
+            return await self._requests.run(digest, lambda: self._ask_issuer(token, digest))
         except FetchError as error:
             logger.warning("Token introspection failed: issuer=%s error=%s", self.issuer, error)
-            raise Busy(UNKNOWN) from None
+            raise Busy(CANNOT_VERIFY) from None
 
-    def _ask(self, token: str, digest: str) -> dict[str, Any]:
+    def _ask_issuer(self, token: str, digest: str) -> dict[str, Any]:
         """Ask the issuer, and cache the response. Blocks; it runs in a thread."""
         form = {"token": token, "token_type_hint": "access_token"}
         endpoint = self._endpoint or self._discovery.endpoint("introspection_endpoint")
         began = time.monotonic()
-        answer = fetch(endpoint, form, self._authorization)
-        self._memory.keep(digest, answer, began)
-        return answer
+        response = fetch(endpoint, form, self._authorization)
+        self._memory.store(digest, response, began)
+        return response
 
 
 def is_issued_here(token: str, digest: str) -> bool:
@@ -149,10 +152,10 @@ def is_issued_here(token: str, digest: str) -> bool:
     )
 
 
-def _basic(client_id: str, secret: str) -> str:
+def _basic_authorization(client_id: str, secret: str) -> str:
     """Return the Basic authorization header, with both parts form-encoded (RFC 6749, 2.3.1)."""
-    both = f"{quote_plus(client_id)}:{quote_plus(secret)}"
-    return f"Basic {base64.b64encode(both.encode()).decode()}"
+    credentials = f"{quote_plus(client_id)}:{quote_plus(secret)}"
+    return f"Basic {base64.b64encode(credentials.encode()).decode()}"
 
 
 class IntrospectionCache:
@@ -163,16 +166,17 @@ class IntrospectionCache:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._kept: dict[str, tuple[dict[str, Any], float]] = {}
+        self._responses: dict[str, tuple[dict[str, Any], float]] = {}
+        # Threads store responses at the same time: two must not delete the same oldest one.
         self._lock = threading.Lock()
 
     def get(self, digest: str) -> dict[str, Any] | None:
-        answer, asked = self._kept.get(digest, (None, 0.0))
-        return answer if time.monotonic() - asked < self._seconds else None
+        response, asked = self._responses.get(digest, (None, 0.0))
+        return response if time.monotonic() - asked < self._seconds else None
 
-    def keep(self, digest: str, answer: dict[str, Any], asked: float) -> None:
+    def store(self, digest: str, response: dict[str, Any], asked: float) -> None:
         with self._lock:
-            self._kept.pop(digest, None)
-            self._kept[digest] = answer, asked
-            while len(self._kept) > MAX_CACHED_RESPONSES:
-                del self._kept[next(iter(self._kept))]
+            self._responses.pop(digest, None)
+            self._responses[digest] = response, asked
+            while len(self._responses) > MAX_CACHED_RESPONSES:
+                del self._responses[next(iter(self._responses))]

@@ -23,8 +23,16 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ImproperlyConfigured
 
 from ..exceptions import Busy
-from .external_tokens import Claims, ExternalTokens, FindUser, NoToken, checked, claims_of, expiry
-from .fetching import UNKNOWN, Discovery, FetchError, RunningRequests, fetch
+from .external_tokens import (
+    Claims,
+    ExternalTokens,
+    FindUser,
+    TokenRejected,
+    checked_url,
+    expiry,
+    unverified_claims,
+)
+from .fetching import CANNOT_VERIFY, Discovery, FetchError, RunningRequests, fetch
 from .jose import (
     ALGORITHMS,
     MAX_KEYS,
@@ -42,13 +50,10 @@ if TYPE_CHECKING:
     from ..declarations.server import Server
 
 logger = logging.getLogger("django_mcp")
-ACCESS = {"at+jwt", "application/at+jwt"}  # RFC 9068, 2.1
-PLAIN = {"jwt", "application/jwt", ""}
-REQUIRED_BY_RFC9068 = (
-    "client_id",
-    "iat",
-    "jti",
-)  # RFC 9068, 2.2, besides the claims that every token must have
+ACCESS_TOKEN_TYPES = {"at+jwt", "application/at+jwt"}  # RFC 9068, 2.1
+GENERIC_TYPES = {"jwt", "application/jwt", ""}
+# RFC 9068, 2.2, besides the claims that every token must have.
+REQUIRED_BY_RFC9068 = ("client_id", "iat", "jti")
 
 
 class JWTTokens(ExternalTokens):
@@ -81,11 +86,11 @@ class JWTTokens(ExternalTokens):
         at_jwt: bool = False,
     ) -> None:
         super().__init__(issuer, user=user, audience=audience, scopes=scopes, ask=ask)
-        self.algorithms, self.at_jwt = _taken(algorithms), at_jwt
-        self._keys = IssuerKeys(issuer, _place(issuer, jwks_uri))
+        self.algorithms, self.at_jwt = _checked_algorithms(algorithms), at_jwt
+        self._keys = IssuerKeys(issuer, _keys_url(issuer, jwks_uri))
 
-    async def _read(self, token: str) -> tuple[dict[str, Any], datetime] | None:
-        claims = claims_of(token)
+    async def _read_claims(self, token: str) -> tuple[dict[str, Any], datetime] | None:
+        claims = unverified_claims(token)
         if claims is None or claims.get("iss") != self.issuer:
             return None
         verified = await self._verified(token)
@@ -96,40 +101,40 @@ class JWTTokens(ExternalTokens):
             header, claims = read_unverified(token)
             check_times(claims)
         except InvalidJWT as reason:
-            raise NoToken(str(reason)) from None
+            raise TokenRejected(str(reason)) from None
         algorithm, kind = header.get("alg"), str(header.get("typ") or "").lower()
         if algorithm not in self.algorithms:
-            raise NoToken("its signature algorithm is not accepted")
-        if kind not in (ACCESS if self.at_jwt else ACCESS | PLAIN):
-            raise NoToken("its header names another type of token")
-        keys = await self._keys.matching(algorithm, header.get("kid"))
+            raise TokenRejected("its signature algorithm is not accepted")
+        if kind not in (ACCESS_TOKEN_TYPES if self.at_jwt else ACCESS_TOKEN_TYPES | GENERIC_TYPES):
+            raise TokenRejected("its header names another type of token")
+        keys = await self._keys.find_keys(algorithm, header.get("kid"))
         if not is_signed(token, keys, algorithm):
-            raise NoToken("no key of the issuer has signed it")
+            raise TokenRejected("its signature is not by a key of the issuer")
         return claims
 
-    def _wrong(self, claims: Claims, server: Server) -> str | None:
+    def _rejection_reason(self, claims: Claims, server: Server) -> str | None:
         if self.at_jwt and not all(claims.get(name) for name in REQUIRED_BY_RFC9068):
-            return "it lacks what RFC 9068 requires"
-        return super()._wrong(claims, server)
+            return "it lacks a claim that RFC 9068 requires"
+        return super()._rejection_reason(claims, server)
 
 
-def _taken(algorithms: Collection[str]) -> list[str]:
+def _checked_algorithms(algorithms: Collection[str]) -> list[str]:
     """Return the algorithms. Raise ``ImproperlyConfigured`` for unknown and symmetric ones.
 
     With a symmetric algorithm, everybody who can verify tokens could also sign them.
     """
-    wrong = [one for one in algorithms if one not in ALGORITHMS]
-    if wrong or not algorithms or isinstance(algorithms, str):
+    unknown = [name for name in algorithms if name not in ALGORITHMS]
+    if unknown or not algorithms or isinstance(algorithms, str):
         known = ", ".join(ALGORITHMS)
-        raise ImproperlyConfigured(f"algorithms is {algorithms!r}: it is a list of {known}.")
+        raise ImproperlyConfigured(f"algorithms is {algorithms!r}: it must be a list of {known}.")
     return list(algorithms)
 
 
-def _place(issuer: str, jwks_uri: str | None) -> Callable[[], str]:
+def _keys_url(issuer: str, jwks_uri: str | None) -> Callable[[], str]:
     if jwks_uri is None:
         discovery = Discovery(issuer)
         return lambda: discovery.endpoint("jwks_uri")
-    given = checked(jwks_uri, "jwks_uri")
+    given = checked_url(jwks_uri, "jwks_uri")
     return lambda: given
 
 
@@ -144,63 +149,63 @@ FETCH_INTERVAL_SECONDS = 10.0  # seconds between two fetches
 class IssuerKeys:
     """The cached keys of ``issuer``.
 
-    ``place`` returns their URL. It is called in a thread and may raise ``FetchError``.
+    ``keys_url`` returns their URL. It is called in a thread and may raise ``FetchError``.
     """
 
-    def __init__(self, issuer: str, place: Callable[[], str]) -> None:
-        self.issuer, self._place = issuer, place
-        self._flights: RunningRequests[None] = RunningRequests()
+    def __init__(self, issuer: str, keys_url: Callable[[], str]) -> None:
+        self.issuer, self._keys_url = issuer, keys_url
+        self._requests: RunningRequests[None] = RunningRequests()
         # Each JWK with its public key, and the monotonic time of the fetch.
-        self._known: tuple[list[tuple[dict[str, Any], JWK]], float] = ([], -math.inf)
-        self._tried = -math.inf  # monotonic time of the last attempt
+        self._cached_keys: tuple[list[tuple[dict[str, Any], JWK]], float] = ([], -math.inf)
+        self._last_attempt = -math.inf  # monotonic time of the last fetch, also of a failed one
 
-    async def matching(self, algorithm: str, kid: str | None) -> list[JWK]:
+    async def find_keys(self, algorithm: str, kid: str | None) -> list[JWK]:
         """Return the keys that fit a signature; maybe none. Raise ``Busy`` if that is not known.
 
         Fetch the keys if they are old or none fits. If an old key fits and the last fetch failed,
         do not wait for the new fetch.
         """
-        found = self._fitting(algorithm, kid)
+        found = self._fitting_keys(algorithm, kid)
         if not found or self._age() > REFRESH_AFTER_SECONDS:
-            await self._refresh_keys(patient=not (found and self._is_away()))
-            found = self._fitting(algorithm, kid)
+            await self._refresh_keys(wait=not (found and self._has_failed()))
+            found = self._fitting_keys(algorithm, kid)
         if not found and self._age() > FETCH_INTERVAL_SECONDS:
-            raise Busy(UNKNOWN)
+            raise Busy(CANNOT_VERIFY)
         return found
 
-    def _is_away(self) -> bool:
+    def _has_failed(self) -> bool:
         """Whether the last fetch failed."""
-        return self._tried > self._known[1]
+        return self._last_attempt > self._cached_keys[1]
 
     def _age(self) -> float:
-        return time.monotonic() - self._known[1]
+        return time.monotonic() - self._cached_keys[1]
 
-    def _fitting(self, algorithm: str, kid: str | None) -> list[JWK]:
-        known = self._known[0] if self._age() <= MAX_KEY_AGE_SECONDS else []
+    def _fitting_keys(self, algorithm: str, kid: str | None) -> list[JWK]:
+        known = self._cached_keys[0] if self._age() <= MAX_KEY_AGE_SECONDS else []
         return [key for jwk, key in known if fits(jwk, algorithm, kid)]
 
-    async def _refresh_keys(self, *, patient: bool) -> None:
+    async def _refresh_keys(self, *, wait: bool) -> None:
         """Fetch the keys, unless that was tried less than ``FETCH_INTERVAL_SECONDS`` seconds ago.
 
-        Wait for the result only if ``patient``.
+        Wait for the result only if ``wait``.
         """
-        if time.monotonic() - self._tried < FETCH_INTERVAL_SECONDS:
+        if time.monotonic() - self._last_attempt < FETCH_INTERVAL_SECONDS:
             return
         with suppress(Busy):
-            if patient:
-                await self._flights.run("keys", self._fetch)
+            if wait:
+                await self._requests.run("keys", self._fetch)
             else:
-                self._flights.begin("keys", self._fetch)
+                self._requests.begin("keys", self._fetch)
 
     def _fetch(self) -> None:
         try:
-            found = fetch(self._place()).get("keys")
+            found = fetch(self._keys_url()).get("keys")
             if not isinstance(found, list):
                 raise FetchError("it has no keys")
         except FetchError as error:
             logger.warning("Keys of an issuer unavailable: issuer=%s error=%s", self.issuer, error)
-            self._tried = time.monotonic()
+            self._last_attempt = time.monotonic()
         else:
-            read = [(jwk, key) for jwk in found[:MAX_KEYS] if (key := read_key(jwk))]
-            self._tried = time.monotonic()
-            self._known = (read, self._tried)
+            keys = [(jwk, key) for jwk in found[:MAX_KEYS] if (key := read_key(jwk))]
+            self._last_attempt = time.monotonic()
+            self._cached_keys = (keys, self._last_attempt)

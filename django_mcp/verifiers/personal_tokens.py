@@ -46,8 +46,8 @@ class PersonalAccessTokens(LookupVerifier):
         if row is None:
             return None
         now = timezone.now()
-        if wrong := _wrong(row, server, now):
-            logger.info("Access token %s was refused: %s", row.pk, wrong)
+        if reason := _rejection_reason(row, server, now):
+            logger.info("Access token %s was refused: %s", row.pk, reason)
             return None
         uses.note(row.pk, row.last_used)
         auth = Auth(frozenset(row.scopes), key=f"token-{row.pk}", expires=row.expires)
@@ -58,43 +58,43 @@ class PersonalAccessTokens(LookupVerifier):
 
         A key is left out if it is not of a personal token.
         """
-        named = {key: found for key in keys if (found := _named(key))}
-        pks = sorted({pk for _, pk in named.values()})
+        pairs = {key: pair for key in keys if (pair := _user_and_token_pk(key))}
+        pks = sorted({pk for _user, pk in pairs.values()})
         rows = (
             row
-            for at in range(0, len(pks), ROWS_PER_QUERY)
-            for row in _rows(pks[at : at + ROWS_PER_QUERY])
+            for start in range(0, len(pks), ROWS_PER_QUERY)
+            for row in _unrevoked(pks[start : start + ROWS_PER_QUERY])
         )
-        theirs = {(str(row.user_id), row.pk) for row in rows if row.user.is_active}
-        return {key: found in theirs for key, found in named.items()}
+        valid = {(str(row.user_id), row.pk) for row in rows if row.user.is_active}
+        return {key: pair in valid for key, pair in pairs.items()}
 
 
-def _named(key: str) -> tuple[str, int] | None:
+def _user_and_token_pk(key: str) -> tuple[str, int] | None:
     """Return the user's key and the token's primary key from a principal's key, or None."""
     user, application, token = key_parts(key) or ("", "", "")
     found = KEY.fullmatch(token)
     return (user, int(found[1])) if found and not application else None
 
 
-def _rows(pks: Collection[int]) -> QuerySet[Token]:
+def _unrevoked(pks: Collection[int]) -> QuerySet[Token]:
     # ``expires`` is not checked: a call that began before continues, and its client fetches the
     # response with a new token.
-    return _let_in(Token.objects.select_related("user").filter(pk__in=pks, revoked=None))
+    return _of_visible_users(Token.objects.select_related("user").filter(pk__in=pks, revoked=None))
 
 
 def _row(secret: str) -> Token | None:
     """Return the token with its user, by one query, or None."""
     found = Token.objects.select_related("user").filter(digest=Token.digest_of(secret))
-    return next(iter(_let_in(found)[:1]), None)
+    return next(iter(_of_visible_users(found)[:1]), None)
 
 
-def _let_in(tokens: QuerySet[Token]) -> QuerySet[Token]:
+def _of_visible_users(tokens: QuerySet[Token]) -> QuerySet[Token]:
     """Leave out tokens of users that the project's default manager hides."""
     users = get_user_model()._default_manager.all()
     return tokens.filter(user__in=users) if users.query.where else tokens
 
 
-def _wrong(token: Token, server: Server, now: datetime) -> str | None:
+def _rejection_reason(token: Token, server: Server, now: datetime) -> str | None:
     """Return why a token is not valid on ``server``, or None. Clients do not receive the reason."""
     if (found := state(token, now)) != VALID:
         return found
@@ -103,11 +103,11 @@ def _wrong(token: Token, server: Server, now: datetime) -> str | None:
     return None
 
 
-def _used(pks: Collection[Any]) -> None:
+def _write_uses(pks: Collection[Any]) -> None:
     Token.objects.filter(pk__in=pks).update(last_used=timezone.now())
 
 
-uses = LastUsedTimes(_used)
+uses = LastUsedTimes(_write_uses)
 
 
 # Creating, checking and revoking tokens.

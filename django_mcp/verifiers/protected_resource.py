@@ -37,12 +37,10 @@ if TYPE_CHECKING:
 
 View = Callable[..., HttpResponseBase]
 
-SENDABLE = ("authorization", "content-type", "mcp-protocol-version")
-EXPOSED = ("www-authenticate", "retry-after")
+ALLOWED_HEADERS = ("authorization", "content-type", "mcp-protocol-version")
+EXPOSED_HEADERS = ("www-authenticate", "retry-after")
 CREDENTIALS = "Access-Control-Allow-Credentials"
-PREFLIGHT_CACHE_SECONDS = (
-    7200  # seconds for which browsers may cache a preflight: none caches it longer
-)
+PREFLIGHT_CACHE_SECONDS = 7200  # no browser caches a preflight for longer
 
 
 def cors(*methods: str) -> Callable[[View], View]:
@@ -55,8 +53,8 @@ def cors(*methods: str) -> Callable[[View], View]:
         @wraps(view)
         def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if request.method == "OPTIONS":
-                return _open(_options(request, methods))
-            return _open(view(request, *args, **kwargs))
+                return _allow_all_origins(_options(request, methods))
+            return _allow_all_origins(view(request, *args, **kwargs))
 
         return answer
 
@@ -67,22 +65,22 @@ def _options(request: HttpRequest, methods: tuple[str, ...]) -> HttpResponse:
     response = HttpResponse(status=204, headers={"Allow": ", ".join((*methods, "OPTIONS"))})
     if "Access-Control-Request-Method" in request.headers:
         response["Access-Control-Allow-Methods"] = ", ".join(methods)
-        response["Access-Control-Allow-Headers"] = ", ".join(SENDABLE)
+        response["Access-Control-Allow-Headers"] = ", ".join(ALLOWED_HEADERS)
         response["Access-Control-Max-Age"] = str(PREFLIGHT_CACHE_SECONDS)
     return response
 
 
-def _open(response: HttpResponseBase) -> HttpResponseBase:
+def _allow_all_origins(response: HttpResponseBase) -> HttpResponseBase:
     """Allow all origins without credentials, and override the CORS headers that the view set."""
     response.headers.pop(CREDENTIALS, None)
     response["Access-Control-Allow-Origin"] = "*"
-    response["Access-Control-Expose-Headers"] = ", ".join(EXPOSED)
+    response["Access-Control-Expose-Headers"] = ", ".join(EXPOSED_HEADERS)
     return response
 
 
 Document = dict[str, Any]
 
-GETTING = ("GET", "HEAD")
+METHODS = ("GET", "HEAD")
 METADATA_CACHE_SECONDS = 3600  # seconds for which a document may be cached
 
 
@@ -96,13 +94,13 @@ def published(
     """
 
     @login_not_required
-    @cors(*GETTING)
+    @cors(*METHODS)
     @wraps(find)
     def view(request: HttpRequest, suffix: str | None = None) -> HttpResponseBase:
-        if request.method not in GETTING:
-            return _refusal(405, "method_not_allowed", Allow=", ".join((*GETTING, "OPTIONS")))
+        if request.method not in METHODS:
+            return _error(405, "method_not_allowed", Allow=", ".join((*METHODS, "OPTIONS")))
         if (found := find(suffix or "")) is None:
-            return _refusal(404, "not_found")
+            return _error(404, "not_found")
         return JsonResponse(
             found, headers={"Cache-Control": f"public, max-age={METADATA_CACHE_SECONDS}"}
         )
@@ -110,9 +108,9 @@ def published(
     return view
 
 
-def _refusal(status: int, error: str, **headers: str) -> JsonResponse:
-    kept = {"Cache-Control": "no-store", **headers}
-    return JsonResponse({"error": error}, status=status, headers=kept)
+def _error(status: int, error: str, **headers: str) -> JsonResponse:
+    all_headers = {"Cache-Control": "no-store", **headers}
+    return JsonResponse({"error": error}, status=status, headers=all_headers)
 
 
 def listed(scopes: Iterable[str]) -> list[str]:
@@ -155,8 +153,8 @@ def canonical(uri: str) -> str | None:
     if not (scheme and host) or "@" in parts.netloc or parts.query or "#" in uri:
         return None
     host = f"[{host}]" if ":" in host else host
-    at = "" if port in (None, PORTS.get(scheme)) else f":{port}"
-    return f"{scheme}://{host}{at}{parts.path.rstrip('/')}"
+    suffix = "" if port in (None, PORTS.get(scheme)) else f":{port}"
+    return f"{scheme}://{host}{suffix}{parts.path.rstrip('/')}"
 
 
 PATH = ".well-known/oauth-protected-resource"
@@ -184,7 +182,7 @@ class ServerSuffix:
 
     def to_python(self, value: str) -> str:
         if value != "/" and not is_server_path(value.removeprefix("/").removesuffix("/")):
-            raise ValueError("That is no server.")
+            raise ValueError("This is not the path of an MCP server.")
         return value
 
     def to_url(self, value: str) -> str:
@@ -194,11 +192,11 @@ class ServerSuffix:
 register_converter(ServerSuffix, "mcp-server-suffix")
 
 
-def well_known(place: str, view: View, name: str) -> list[URLPattern]:
+def well_known(location: str, view: View, name: str) -> list[URLPattern]:
     """Return the URL patterns of a metadata document."""
     return [
-        path(place, view, name=name),
-        path(f"{place}<mcp-server-suffix:suffix>", view, name=f"{name}-of-server"),
+        path(location, view, name=name),
+        path(f"{location}<mcp-server-suffix:suffix>", view, name=f"{name}-of-server"),
     ]
 
 
@@ -209,8 +207,8 @@ def resource_metadata_url(server: Server) -> str:
 
 def challenge(server: Server, scopes: Sequence[str]) -> dict[str, str]:
     """Return the WWW-Authenticate parameters for a ``Challenging`` verifier: URL and scopes."""
-    named = {"resource_metadata": resource_metadata_url(server)}
-    return named | ({"scope": " ".join(scopes)} if scopes else {})
+    parameters = {"resource_metadata": resource_metadata_url(server)}
+    return parameters | ({"scope": " ".join(scopes)} if scopes else {})
 
 
 def protected_resource_metadata(server: Server) -> Document | None:
@@ -239,10 +237,10 @@ def protected_resource(suffix: str) -> Document | None:
     server = found.get(escape_uri_path(suffix.removesuffix("/")))
     if server is not None:
         document = protected_resource_metadata(server)
-        return document and document | {"resource": _echoed(document["resource"], suffix)}
-    alone = list(found.values()) if suffix in ("", "/") else []
-    return protected_resource_metadata(alone[0]) if len(alone) == 1 else None
+        return document and document | {"resource": _with_slash_of(document["resource"], suffix)}
+    is_only = suffix in ("", "/") and len(found) == 1
+    return protected_resource_metadata(*found.values()) if is_only else None
 
 
-def _echoed(name: str, suffix: str) -> str:
+def _with_slash_of(name: str, suffix: str) -> str:
     return name + ("/" if suffix.endswith("/") else "")

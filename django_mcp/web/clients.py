@@ -2,8 +2,8 @@
 
 ``CLIENTS`` describes each client as its own documentation does; ``source`` is the URL of that
 documentation. A token goes into a header, an environment variable or a file, never into a URL.
-Snippets are escaped so that they can be pasted unchanged. ``ways`` makes the list for the page,
-with a placeholder instead of a token.
+Snippets are escaped so that they can be pasted unchanged. ``connection_methods`` makes the list for
+the page, with a placeholder instead of a token.
 """
 
 from __future__ import annotations

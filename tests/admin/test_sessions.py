@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.urls import reverse
 
-from django_mcp.admin.log import MAX_VALUE_LENGTH, shown
+from django_mcp.admin.log import MAX_VALUE_LENGTH, as_text
 from django_mcp.models import Call, Event, Session, Stream, Switch, Token
 from django_mcp.storage import sessions
 from django_mcp.storage.databases import rows
@@ -148,9 +148,9 @@ def test_number_of_queries_of_a_list_is_limited(
 
 
 def test_long_value_is_truncated():
-    assert shown("a" * MAX_VALUE_LENGTH) == "a" * MAX_VALUE_LENGTH
-    assert shown("a" * (MAX_VALUE_LENGTH + 1)) == "a" * MAX_VALUE_LENGTH + "…"
-    assert shown({"é": [1]}) == '{\n "é": [\n  1\n ]\n}'
+    assert as_text("a" * MAX_VALUE_LENGTH) == "a" * MAX_VALUE_LENGTH
+    assert as_text("a" * (MAX_VALUE_LENGTH + 1)) == "a" * MAX_VALUE_LENGTH + "…"
+    assert as_text({"é": [1]}) == '{\n "é": [\n  1\n ]\n}'
 
 
 # Ending sessions.

@@ -10,7 +10,7 @@ from django.http import Http404
 
 import django_mcp as mcp
 from django_mcp.calls.execution import observers
-from django_mcp.oauth.apps import record as record_activity
+from django_mcp.oauth.apps import record_activity
 from tests.client import RpcError
 
 ACCEPTED = {"elicitation/create": lambda params: {"action": "accept", "content": {"answer": True}}}

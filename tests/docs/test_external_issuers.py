@@ -100,6 +100,6 @@ def test_numbers_of_the_page_are_those_of_the_code():
     assert "every ten minutes" in told and keys.REFRESH_AFTER_SECONDS == 600
     assert "at most every ten seconds" in told and keys.FETCH_INTERVAL_SECONDS == 10
     assert "good for four hours" in told and keys.MAX_KEY_AGE_SECONDS == 4 * 3600
-    assert "after five minutes" in told and introspection.RECHECKED.total_seconds() == 300
+    assert "after five minutes" in told and introspection.RECHECK_INTERVAL.total_seconds() == 300
     assert "It has five seconds" in told and fetching.TIMEOUT_SECONDS == 5
     assert "256 KB" in told and fetching.MAX_DOCUMENT_BYTES == 256 * 1024

@@ -11,7 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from django_mcp.management.doctor.findings import DISCOVER, INITIALIZE, around, typed
+from django_mcp.management.doctor.findings import (
+    DISCOVER,
+    INITIALIZE,
+    json_headers,
+    stateless_headers,
+)
 
 from .conftest import ADDRESSES
 from .site import WORKERS
@@ -38,8 +43,8 @@ def requests(name: str) -> list[tuple[str, str, bytes | None, dict[str, str]]]:
         ("GET", "/oauth/connections", None, {}),
         # A view of the project: it looks a session up, and keeps its connection if the settings do.
         ("GET", "/admin/", None, {"Cookie": f"sessionid={'b' * 32}"}),
-        ("POST", "/mcp", DISCOVER, around()),
-        ("POST", "/mcp", INITIALIZE, typed()),
+        ("POST", "/mcp", DISCOVER, stateless_headers()),
+        ("POST", "/mcp", INITIALIZE, json_headers()),
     ]
 
 

@@ -78,11 +78,11 @@ def test_repeated_and_dotted_keys_are_combined():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["text"], "'text' is no argument"),
-        (["=x"], "is no argument"),
+        (["text"], "'text' is not an argument"),
+        (["=x"], "is not an argument"),
         (["text=a", "text=b"], "text is given 2 times"),
         (["text=a", "text:=1"], "text is given twice"),
-        (["text:={"], "text: '{' is no JSON"),
+        (["text:={"], "text: '{' is not JSON"),
         (["person:=5", "person.name=x"], "person is given as a value as well"),
     ],
 )

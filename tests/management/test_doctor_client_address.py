@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import override_settings
 
-from django_mcp.management.doctor.live import FORGED, judged
+from django_mcp.management.doctor.live import FORGED, address_finding
 from django_mcp.runtime import address_probe
 from django_mcp.runtime.address_probe import SeenAddress
 
@@ -23,16 +23,16 @@ from django_mcp.runtime.address_probe import SeenAddress
         # Through one that does not forward it, or that the server does not trust.
         (FORGED, FORGED, "10.0.0.3", "problem", "believes any client"),
         (FORGED, f"{FORGED}, 8.8.8.8", "10.0.0.3", "problem", "believes any client"),
-        ("10.0.0.2", "8.8.8.8", "192.168.1.2", "problem", "all of them share one limit"),
-        ("10.0.0.2", f"{FORGED}, 8.8.8.8", "192.168.1.2", "problem", "share one limit"),
-        ("10.0.0.2", FORGED, "10.0.0.3", "problem", "the proxy does not say whose request"),
-        ("127.0.0.1", "", "127.0.0.2", "problem", "the proxy does not say whose request"),
-        ("", "", "10.0.0.3", "problem", "the proxy does not say"),
-        ("8.8.8.8", FORGED, "192.168.1.2", "warning", "this machine's to the outside, or a proxy"),
+        ("10.0.0.2", "8.8.8.8", "192.168.1.2", "problem", "all of them share one rate limit"),
+        ("10.0.0.2", f"{FORGED}, 8.8.8.8", "192.168.1.2", "problem", "share one rate limit"),
+        ("10.0.0.2", FORGED, "10.0.0.3", "problem", "the proxy does not forward the"),
+        ("127.0.0.1", "", "127.0.0.2", "problem", "the proxy does not forward the"),
+        ("", "", "10.0.0.3", "problem", "the proxy does not forward"),
+        ("8.8.8.8", FORGED, "192.168.1.2", "warning", "this machine's public address, or a proxy"),
     ],
 )
 def test_seen_address_is_compared_with_the_own_address(client, forwarded, own, level, told):
-    found = judged("It", SeenAddress(client, forwarded), own)
+    found = address_finding("It", SeenAddress(client, forwarded), own)
     assert found.level == level and told in found.words
     if level != "ok":
         assert "X-Forwarded-For" in found.hint or "FORWARDED_ALLOW_IPS" in found.hint

@@ -200,7 +200,7 @@ def test_dry_run_is_rolled_back(call, invoice):
     given = ("refund", "invoice=A-1", "reason=x", "amount=1", "--user", "alice", "--dry-run")
     out, err = call(*given)
     assert json.loads(out)["number"] == "A-1" and stored_statuses() == {("A-1", "open")}
-    assert err == "Rolled back: no database has changed. What else it did, was done.\n"
+    assert err == "Rolled back: no database has changed. Other effects, such as emails, remain.\n"
     assert not [one for one in around if one.__module__.endswith("mcp_call")]
     call(*given[:-1])
     assert stored_statuses() == {("A-1", "draft")}
@@ -252,7 +252,7 @@ def test_dry_run_rejects_tools_without_a_transaction(db, server):
 @pytest.mark.parametrize(
     ("arguments", "words", "code"),
     [
-        (("add", "a"), "'a' is no argument: write key=value", 1),
+        (("add", "a"), "'a' is not an argument: write key=value", 1),
         (("add", "a=1", "--json", '{"a": 1}'), "a: given twice", 2),
         (("add", "--json", "[1]"), "arguments are an object", 2),
         (("add", "--json", "{"), "--json: ", 2),

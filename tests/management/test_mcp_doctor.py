@@ -133,14 +133,14 @@ def test_http_sse_server(folder, token):
         assert sessions_in(folder) == before
         with Proxy(running.port, strips=True) as proxy:
             wrong = only_problem(visit(proxy.url, token))
-    assert re.search(r"HTTP\+SSE names /mcp to post to, .* by 40\d", wrong.words), wrong
+    assert re.search(r"HTTP\+SSE names /mcp for POST requests, .* by 40\d", wrong.words), wrong
     assert "the query" in wrong.hint and wrong.part == "HTTP+SSE"
 
 
 def test_invalid_token_is_reported(served):
     found = visit(url(served.port), WRONG)
     assert (
-        only_problem(found).words == "The token is refused."
+        only_problem(found).words == "The server rejected the token."
         and "mcp_token list" in only_problem(found).hint
     )
     assert WRONG not in repr(found)
@@ -166,21 +166,25 @@ def test_command_reports_json_for_a_real_server(served, folder, token):
 @pytest.mark.parametrize(
     ("broken", "told", "hint"),
     [
-        ({"drops": ["mcp-method"]}, "Headers are lost.*Mcp-Method", "pass the header"),
-        ({"drops": ["mcp-protocol-version"]}, "Headers are lost.*MCP-Protocol-Version", "pass"),
+        ({"drops": ["mcp-method"]}, "Headers are lost.*Mcp-Method", "forward the header"),
+        ({"drops": ["mcp-protocol-version"]}, "Headers are lost.*MCP-Protocol-Version", "forward"),
         ({"drops": ["authorization"]}, "header Authorization does not arrive", "Authorization"),
-        ({"loses": ["www-authenticate"]}, "without the header WWW-Authenticate", "pass"),
-        ({"loses": ["mcp-session-id"]}, "begins without the header Mcp-Session-Id", "pass"),
-        ({"drops": ["mcp-session-id"]}, "Mcp-Session-Id does not arrive", "pass"),
+        ({"loses": ["www-authenticate"]}, "without the header WWW-Authenticate", "forward"),
+        ({"loses": ["mcp-session-id"]}, "has no header Mcp-Session-Id", "forward"),
+        ({"drops": ["mcp-session-id"]}, "Mcp-Session-Id does not arrive", "forward"),
         ({"drops": ["origin"]}, "Pages of other sites are accepted", "Origin does not arrive"),
-        ({"refuses": ["DELETE"]}, "goes on after its end", "DELETE"),
-        ({"refuses": ["GET"]}, "A stream is answered by 405", "GET with Accept"),
+        ({"refuses": ["DELETE"]}, "still exists after DELETE", "DELETE"),
+        ({"refuses": ["GET"]}, "request for a stream gets 405", "GET requests with Accept"),
         ({"moves": {"/mcp/": "/mcp"}}, "/mcp/ is answered by 301", "without a redirect"),
-        ({"moves": {"/mcp": "/mcp/"}}, r"redirect \(301\) to /mcp/", "APPEND_SLASH"),
-        ({"moves": {"/mcp": "https://x.example/mcp"}}, "redirect", "the address it leads to"),
-        ({"moves": {"/mcp": "https://x.example/mcp/"}}, "redirect", "the address it leads to"),
+        ({"moves": {"/mcp": "/mcp/"}}, r"redirects \(301\) to /mcp/", "APPEND_SLASH"),
+        ({"moves": {"/mcp": "https://x.example/mcp"}}, "redirect", "the URL of the target"),
+        ({"moves": {"/mcp": "https://x.example/mcp/"}}, "redirect", "the URL of the target"),
         ({"forwards": False}, "endpoint believes any client that sends X-Forw", "proxy_set_header"),
-        ({"drops": ["accept"], "adds": {"Accept": "text/html"}}, "It answers 406", "See its log"),
+        (
+            {"drops": ["accept"], "adds": {"Accept": "text/html"}},
+            "The server answers 406",
+            "See its log",
+        ),
     ],
     ids=str,
 )
@@ -195,7 +199,7 @@ def test_proxy_that_replaces_the_host_is_reported(served):
     with Proxy(served.port, drops=["host"], adds={"Host": "localhost"}) as proxy:
         found = visit(proxy.url)
     own, any_host = words(found, "warning")
-    assert "itself may not ask" in own and "any name in the header Host" in any_host
+    assert "itself are rejected" in own and "any name in the header Host" in any_host
     assert not words(found, "problem")
 
 
@@ -209,13 +213,13 @@ def test_proxy_that_buffers_streams_is_reported(served):
     with Proxy(served.port, buffers=True) as proxy:
         found = visit(proxy.url, seconds=4)
     wrong = only_problem(found)
-    assert "did not answer within 4 seconds" in wrong.words or "says nothing" in wrong.words
+    assert "did not answer within 4 seconds" in wrong.words or "sent nothing" in wrong.words
     assert wrong.part == "sessions" and "proxy_buffering off" in wrong.hint
 
 
 def test_proxy_without_a_server_is_reported():
     with raw_server(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n") as port:
-        assert "A proxy answers that reaches no server" in only_problem(visit(url(port))).words
+        assert "A proxy cannot reach the server" in only_problem(visit(url(port))).words
 
 
 @pytest.mark.slow
@@ -242,7 +246,7 @@ def test_proxy_whose_address_counts_for_every_client_is_reported(folder):
         assert "FORWARDED_ALLOW_IPS=127.0.0.1" in wrong.hint
         with Proxy(running.port, forwards=False) as proxy:
             wrong = only_problem(visit(proxy.url))
-        assert "the proxy does not say whose request" in wrong.words
+        assert "the proxy does not forward the client's address" in wrong.words
 
 
 @pytest.mark.slow
@@ -250,7 +254,7 @@ def test_wsgi_server_is_reported(folder):
     wsgi = "django.core.wsgi:get_wsgi_application()"
     with Served("gunicorn", folder, "--worker-class", "sync", application=wsgi) as running:
         wrong = only_problem(visit(url(running.port)))
-        assert wrong.words == "A WSGI server answers, gunicorn: it has no MCP."
+        assert wrong.words == "A WSGI server answers, gunicorn: MCP needs ASGI."
         assert "uvicorn_worker.UvicornWorker" in wrong.hint
         with Proxy(running.port) as proxy:
             hidden = only_problem(visit(proxy.url))
@@ -307,7 +311,7 @@ def test_private_server_without_a_token_is_checked_partly(private):
     found = visit(url(private.port))
     assert words(found, "warning", "problem") == []
     assert "asks for a token" in found[0].words and "DJANGO_MCP_TOKEN" in found[0].hint
-    assert "A request without a token is asked for one." in words(found, "ok")
+    assert "A request without a token is rejected with 401." in words(found, "ok")
 
 
 def test_private_server_with_a_token_is_checked(private, token):
@@ -361,14 +365,17 @@ def http_answer(status, body, kind="text/html"):
 @pytest.mark.parametrize(
     ("raw", "told"),
     [
-        (http_answer("200 OK", b"<h1>It works</h1>"), "no MCP server .status 200, text/html"),
+        (
+            http_answer("200 OK", b"<h1>It works</h1>"),
+            "not that of an MCP server .status 200, text/html",
+        ),
         (http_answer("404 Not Found", b"x"), "no MCP server at this path"),
-        (http_answer("403 Forbidden", b"CSRF"), "refused"),
-        (http_answer("200 OK", b"[" * 100_000, "application/json"), "no MCP server"),
-        (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 3_000_000, "no MCP server"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "speaks no HTTP"),
+        (http_answer("403 Forbidden", b"CSRF"), "rejected"),
+        (http_answer("200 OK", b"[" * 100_000, "application/json"), "not that of an MCP"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 3_000_000, "not that of an MCP"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "is not HTTP"),
         (b"", "closed the connection"),
-        (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 100_000, "speaks no HTTP"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 100_000, "is not HTTP"),
     ],
     ids=range(8),
 )
@@ -416,7 +423,7 @@ def test_closed_port_is_reported():
 
 def test_https_url_of_a_plain_http_server_is_reported(served):
     found = only_problem(visit(f"https://127.0.0.1:{served.port}/mcp", seconds=RESPONSE_SECONDS))
-    assert "speaks no TLS" in found.words and "http://" in found.hint
+    assert "TLS to" in found.words and "http://" in found.hint
 
 
 def test_token_is_not_sent_over_plain_http(monkeypatch, token):

@@ -37,7 +37,7 @@ def test_nothing_to_delete(session, capsys):
         "idle sessions": 0,
         "finished calls": 0,
         "results of request.once": 0,
-        "changes of rows that subscribers were told of": 0,
+        "changes of rows that subscribers were notified of": 0,
         "subscribed models": 0,
         "what lists showed to users": 0,
     }

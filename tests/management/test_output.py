@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_mcp.management.output import NARROWEST, printable, table
+from django_mcp.management.output import MIN_COLUMN_WIDTH, printable, table
 
 CELL = st.text(st.characters(codec="utf-8"), max_size=60)
 
@@ -27,7 +27,7 @@ def test_styles_do_not_count_for_the_width():
     assert list(table(rows, None, [lambda text: f"<{text}>"])) == ["<a>    b", "<aaa>  b"]
 
 
-@given(st.lists(st.tuples(CELL, CELL), max_size=5), st.integers(2 * NARROWEST + 2, 100))
+@given(st.lists(st.tuples(CELL, CELL), max_size=5), st.integers(2 * MIN_COLUMN_WIDTH + 2, 100))
 def test_lines_are_not_wider_than_the_terminal(rows, width):
     for line in table(rows, width):
         assert len(line) <= width and line.isprintable()

@@ -117,7 +117,7 @@ def test_question_without_a_terminal_is_an_error():
     with pytest.raises(CommandError, match="The tool asks: Sure") as error:
         Terminal(asks=False).elicit("Sure?", ONE)
     assert "(yes or no)" in str(error.value)
-    with pytest.raises(CommandError, match="run it at a terminal"):
+    with pytest.raises(CommandError, match="Use a terminal"):
         Terminal(asks=False).visit("Sign in.", "https://a.example")
     with pytest.raises(CommandError, match="'old' is not of type 'integer'"):
         Terminal(given=["name=Ann", "age=old"], asks=False).elicit("Who?", FORM)

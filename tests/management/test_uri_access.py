@@ -123,7 +123,7 @@ def test_reason_names_the_unmet_condition(catalog, rows, alice, bob, server):
     assert last_reason(catalog, request, "invoice://A-1/attachment").startswith(
         "'attachment' is a file"
     )
-    assert last_reason(catalog, request, "model://shop/company/x") == "'x' is no key of company"
+    assert last_reason(catalog, request, "model://shop/company/x") == "'x' is not a key of company"
     assert last_reason(catalog, request, "total://x").startswith("company: There is no company 'x'")
     assert last_reason(catalog, request, "letter://theirs/1") == (
         f"invoice: get_queryset() of {invoices} leaves it out"

@@ -44,7 +44,7 @@ def counter_with(*calls, into=None):
 
     async def hear():
         for one in calls:
-            made.note(one)
+            made.add(one)
 
     asyncio.run(hear())
     return made
@@ -82,7 +82,7 @@ def test_calls_are_written_in_the_background_in_one_batch(
 
     async def hear():
         for _ in range(100):
-            made.note(call_record(alice, public_client))
+            made.add(call_record(alice, public_client))
         while not background_jobs:  # noqa: ASYNC110 (no bell rings)
             await asyncio.sleep(0.01)
 
@@ -151,7 +151,7 @@ def test_database_error_while_writing_is_not_raised(alice, public_client, monkey
         raise DatabaseError("down")
 
     made = counter_with(call_record(alice, public_client))
-    monkeypatch.setattr(activity, "_write", broken)
+    monkeypatch.setattr(activity, "_write_rows", broken)
     made.write()
     assert not Activity.objects.exists()
 
@@ -159,10 +159,10 @@ def test_database_error_while_writing_is_not_raised(alice, public_client, monkey
 def test_concurrent_insert_of_the_same_row_is_retried_as_update(alice, public_client, monkeypatch):
     """Another process inserts the row between the update and the insert."""
     made = counter_with(call_record(alice, public_client))
-    (doing,) = made._noted
+    (key,) = made._counts
     made.write()
     updates = count()
-    update = activity.Activity.objects.filter(key=doing.key).__class__.update
+    update = activity.Activity.objects.filter(key=key.digest).__class__.update
 
     def late(self, **changes):
         return 0 if next(updates) == 0 else update(self, **changes)
@@ -178,9 +178,9 @@ def test_mcp_clear_clients_deletes_activity_older_than_90_days(alice, public_cli
     ).write()
     Activity.objects.filter(name="old").update(at=timezone.now() - timedelta(days=91))
     call_command("mcp_clear_clients", "--dry-run")
-    assert "Would forget 1 records" in capsys.readouterr().out and Activity.objects.count() == 2
+    assert "Would delete 1 records" in capsys.readouterr().out and Activity.objects.count() == 2
     call_command("mcp_clear_clients")
-    assert "Forgot 1 records" in capsys.readouterr().out
+    assert "Deleted 1 records" in capsys.readouterr().out
     assert stored_counts() == [("new", 1)]
 
 
@@ -204,8 +204,8 @@ def test_deleting_a_client_deletes_its_activity(alice, public_client):
 @pytest.fixture
 def last_used_times(monkeypatch, background_jobs):
     """The last-used times of a new process."""
-    made = SparseLastUsedTimes(activity._used)
-    monkeypatch.setattr("django_mcp.oauth.verifier.theirs", made)
+    made = SparseLastUsedTimes(activity._write_consent_uses)
+    monkeypatch.setattr("django_mcp.oauth.verifier.consent_uses", made)
     return made
 
 

@@ -205,7 +205,7 @@ def test_pages_are_forbidden_without_the_view_permission(agent):
         assert web.get(page).status_code == 403
 
 
-@pytest.mark.parametrize("action", ["block", "let_in", "revoke", "forget"])
+@pytest.mark.parametrize("action", ["block", "unblock", "revoke", "forget"])
 @pytest.mark.parametrize("rights", [
     {"view_clientprofile"}, ALL - {"change_clientprofile", "delete_clientprofile"},
 ])  # fmt: skip
@@ -284,7 +284,7 @@ def test_unblocked_client_needs_a_new_consent(alice, agent):
     tokens = issued(alice, agent)
     web = staff("view_clientprofile", "change_clientprofile")
     run_action(web, CLIENTS, "block", profile(agent))
-    assert "1 client was unblocked." in run_action(web, CLIENTS, "let_in", profile(agent)).text
+    assert "1 client was unblocked." in run_action(web, CLIENTS, "unblock", profile(agent)).text
     assert profile(agent).blocked is None
     assert not is_accepted(tokens)
     assert error(refresh(tokens["refresh_token"], agent)) == (400, "invalid_grant")
@@ -296,7 +296,7 @@ def test_token_issued_during_blocking_is_invalid_after_unblocking(alice, agent):
     tokens = issued(alice, agent)
     ClientProfile.objects.update(blocked=timezone.now())
     assert not is_accepted(tokens)
-    run_action(staff(*ALL), CLIENTS, "let_in", profile(agent))
+    run_action(staff(*ALL), CLIENTS, "unblock", profile(agent))
     assert profile(agent).blocked is None and not is_accepted(tokens)
     assert error(refresh(tokens["refresh_token"], agent)) == (400, "invalid_grant")
 

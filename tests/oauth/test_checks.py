@@ -142,7 +142,7 @@ GOOD: dict[str, list[Any]] = {
 
 
 def test_every_option_is_checked_and_every_default_is_valid():
-    assert set(checks.OPTIONS) == set(DEFAULTS) == set(BAD) == set(GOOD)
+    assert set(checks.OPTION_CHECKS) == set(DEFAULTS) == set(BAD) == set(GOOD)
     with options(**DEFAULTS):
         assert check_ids() == []
 
@@ -236,12 +236,12 @@ WEAK: dict[str, list[Any]] = {
     "ALLOWED_REDIRECT_URI_SCHEMES": [
         ["https"], ["https", "http"], ["https", "http", "cursor", "JavaScript"], None, "https",
     ],
-    **{name: [False, None] for name in checks.VALUES if name.startswith("COMPLIANT")},
+    **{name: [False, None] for name in checks.PROVIDER_CHECKS if name.startswith("COMPLIANT")},
 }  # fmt: skip
 
 
 def test_every_checked_value_has_weak_examples():
-    assert set(WEAK) == set(checks.VALUES) and len(WEAK) == 18
+    assert set(WEAK) == set(checks.PROVIDER_CHECKS) and len(WEAK) == 18
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, v) for name in WEAK for v in WEAK[name]])
@@ -352,13 +352,13 @@ def urls(*patterns):
 @pytest.mark.parametrize(
     ("patterns", "what"),
     [
-        ([], "nothing answers"),
-        ([path("api/", OURS)], "nothing answers"),
+        ([], "is served by no view"),
+        ([path("api/", OURS)], "is served by no view"),
         ([path("", OURS), path("", page)], None),
-        ([path("<path:rest>", page, name="rest"), path("", OURS)], "rest answers"),
-        ([path("<path:rest>", page), path("", OURS)], "tests.oauth.test_checks.page answers"),
-        ([path("", TOOLKIT), path("", OURS)], "oauth2_provider:oauth-server-metadata answers"),
-        (i18n_patterns(path("", OURS)), "nothing answers"),
+        ([path("<path:rest>", page, name="rest"), path("", OURS)], "is served by rest"),
+        ([path("<path:rest>", page), path("", OURS)], "is served by tests.oauth.test_checks.page"),
+        ([path("", TOOLKIT), path("", OURS)], "is served by oauth2_provider:oauth-server-metadata"),
+        (i18n_patterns(path("", OURS)), "is served by no view"),
     ],
 )  # fmt: skip
 def test_include_must_be_reachable_at_the_root(patterns, what):
@@ -370,7 +370,7 @@ def test_include_must_be_reachable_at_the_root(patterns, what):
 def test_catch_all_route_with_a_slash_before_the_include_is_an_error():
     """A client that requests a URL with a slash would get the page (compare APPEND_SLASH)."""
     with urls(path("<path:rest>/", page, name="rest"), path("", OURS)):
-        assert check_ids() == ["E030"] and "server/ rest answers" in only_message(
+        assert check_ids() == ["E030"] and "server/ is served by rest" in only_message(
             checks_of_urls.check_urls
         )
 

@@ -145,9 +145,9 @@ def test_client_is_shown_with_scopes_servers_and_dates(alice, agent):
     issued(alice, agent)
     (one,) = connections(alice)
     assert one.client.name == "Agent Smith" and list(one.servers) == [MCP]
-    assert one.scopes == ["Use it with your permissions"] and not one.lately
+    assert one.scopes == ["Use it with your permissions"] and not one.activities
     assert timezone.now() - one.since < timedelta(minutes=1) and one.last_used is None
-    assert one.answered == "127.0.0.1:7777"
+    assert one.redirect_host == "127.0.0.1:7777"
     told = visible_text(browser(alice).get(PAGE))
     for said in (
         "Agent Smith unverified", "Use it with your permissions", MCP, "127.0.0.1:7777",
@@ -178,8 +178,8 @@ def test_own_activity_of_a_client_is_shown_newest_first(alice, bob, agent):
     activity_of(bob, agent, "of_bob", at=now + timedelta(hours=1))
     Consent.objects.filter(user=bob).update(last_used=now + timedelta(hours=1))
     (one,) = connections(alice)
-    assert [doing.name for doing in one.lately] == ["policy://{name}", "first", "greet"]
-    assert one.last_used == one.lately[0].at
+    assert [doing.name for doing in one.activities] == ["policy://{name}", "first", "greet"]
+    assert one.last_used == one.activities[0].at
     told = visible_text(browser(alice).get(PAGE))
     assert "read policy://{name}" in told and "40 times on that day" in told
     assert "used the tool first" in told and "used the prompt greet" in told
@@ -191,7 +191,7 @@ def test_only_the_latest_activities_are_shown(alice, agent):
     for number in range(MAX_SHOWN_ACTIVITIES + 10):
         activity_of(alice, agent, f"tool_{number}", at=timezone.now() - timedelta(minutes=number))
     (one,) = connections(alice)
-    assert [doing.name for doing in one.lately] == [
+    assert [doing.name for doing in one.activities] == [
         f"tool_{number}" for number in range(MAX_SHOWN_ACTIVITIES)
     ]
 
@@ -378,7 +378,7 @@ def test_user_can_disconnect_a_machine_client_that_now_has_another_user(alice, b
     type(machine_client).objects.update(user=bob)
     assert browser(alice).post(PAGE, {"client": machine_client.client_id}).status_code == 200
     assert not is_accepted(tokens) and is_accepted(get_machine_token(machine_client).json())
-    assert connections(alice) == [] and [one.alone for one in connections(bob)] == [True]
+    assert connections(alice) == [] and [one.is_machine for one in connections(bob)] == [True]
 
 
 @pytest.mark.parametrize("back", ["https://agent.example/back", REDIRECT])

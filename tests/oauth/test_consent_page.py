@@ -19,10 +19,10 @@ from django_mcp.oauth.authorization_request import (
     SITE,
     ConsentClient,
     Destination,
-    client,
+    consent_client,
     destination,
+    displayable,
     in_ascii,
-    plain,
 )
 from django_mcp.oauth.models import Source
 from django_mcp.oauth.scope_grants import may_authorize
@@ -81,12 +81,12 @@ def settings(**oauth):
     ],
 )
 def test_client_name_is_cleaned(said, shown):
-    assert plain(said) == shown
+    assert displayable(said) == shown
 
 
 @given(st.text(max_size=200))
 def test_cleaned_name_is_short_and_has_no_control_characters(said):
-    shown = plain(said)
+    shown = displayable(said)
     assert len(shown) <= MAX_SHOWN_NAME_LENGTH and shown == " ".join(shown.split())
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]", shown)
 
@@ -163,7 +163,7 @@ def test_redirect_schemes_setting_replaces_the_default_schemes():
 )
 def test_source_and_host_of_a_client(source, client_id, found):
     made = get_application_model()(name="Agent", client_id=client_id, registration_source=source)
-    assert client(made) == found
+    assert consent_client(made) == found
 
 
 # MAY_AUTHORIZE.

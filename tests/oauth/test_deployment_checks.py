@@ -71,9 +71,9 @@ def test_existing_login_page_has_no_messages(login):
 @pytest.mark.parametrize(
     ("login", "told"),
     [
-        ("/accounts/login/", "no such page"), ("account_login", "no such page"),
-        ("/in", "no such page"), ("", "no such page"),
-        ("/bare/", "'nowhere.html' is missing"), ("bare", "'nowhere.html' is missing"),
+        ("/accounts/login/", "no URL pattern"), ("account_login", "no URL pattern"),
+        ("/in", "no URL pattern"), ("", "no URL pattern"),
+        ("/bare/", "'nowhere.html' does not exist"), ("bare", "'nowhere.html' does not exist"),
     ],
 )  # fmt: skip
 def test_missing_login_page_or_template_is_a_warning(login, told):
@@ -87,7 +87,7 @@ def test_login_template_with_syntax_error_is_a_warning(tmp_path):
         with_login_url("bare"),
         override_settings(TEMPLATES=[settings.TEMPLATES[0] | {"DIRS": [tmp_path]}]),
     ):
-        assert "cannot be read" in check_login()[0].msg
+        assert "has a syntax error" in check_login()[0].msg
 
 
 def test_login_page_below_a_script_name_is_found():

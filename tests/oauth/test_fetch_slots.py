@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("our_toolkit")]
 def _empty():
     cache.clear()
     yield
-    assert not fetching._taken
+    assert not fetching._slots_in_use
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_keys_of_authorized_clients_have_slots_of_their_own(internet, take_slots
     key = jwk.JWK.generate(kty="EC", crv="P-256", kid="one")
     internet.documents[JWKS] = document_of(key)
     take_slots(7)
-    found = client_authentication.matching(JWKS, "ES256", "one", was_authorized=was_authorized)
+    found = client_authentication.find_keys(JWKS, "ES256", "one", was_authorized=was_authorized)
     assert len(found) == was_authorized
 
 

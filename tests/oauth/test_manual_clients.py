@@ -90,7 +90,7 @@ def test_manual_client_can_be_blocked_and_unblocked(alice):
     run_action(web, CLIENTS, "block", known)
     assert OAuthTokens().lookup(tokens["access_token"], default_server) is None
     assert asked(User.objects.create_user("bob"), made).status_code == 400
-    run_action(web, CLIENTS, "let_in", known)
+    run_action(web, CLIENTS, "unblock", known)
     assert issued(alice, made)["access_token"]
 
 
@@ -159,7 +159,7 @@ def test_client_of_a_user_cannot_skip_the_consent_page(alice, made_by):
     type(client).objects.update(skip_authorization=True)
     assert asked(alice, client, redirect_uri=SITE).status_code == 200
     code_for(alice, client, redirect_uri=SITE)
-    assert [one.unasked for one in connections(alice)] == [False]
+    assert [one.skips_consent for one in connections(alice)] == [False]
 
 
 def test_error_does_not_redirect_to_the_client_of_a_user(alice, made_by):

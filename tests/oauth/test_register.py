@@ -333,7 +333,7 @@ def test_manual_and_document_clients_are_not_deleted(web, alice, source):
     ClientProfile.objects.update(source=source)
     Application.objects.update(registration_source=source)
     call_command("mcp_clear_clients")
-    registration_limits.forget([client_id])
+    registration_limits.delete_if_stale([client_id])
     assert _remaining_names() == {"one"} and Application.objects.exists()
 
 
@@ -341,7 +341,7 @@ def test_registration_deletes_clients_unused_for_90_days(web, alice, monkeypatch
     """T10: now and then a registration deletes them, if the command is not run."""
     _unused_client(web, alice, "old")
     _registered(web, "soon")
-    monkeypatch.setattr(registration_limits, "_looked", float("-inf"))
+    monkeypatch.setattr(registration_limits, "_last_search", float("-inf"))
     _registered(web, "later"), _unused_client(web, alice, "another"), _registered(web, "at once")
     assert _remaining_names() == {"soon", "later", "another", "at once"}
 
@@ -352,7 +352,7 @@ def test_registration_deletes_clients_unused_for_90_days(web, alice, monkeypatch
 def test_number_of_queries_of_a_registration_is_limited(
     web, django_assert_max_num_queries, monkeypatch
 ):
-    monkeypatch.setattr(registration_limits, "_looked", float("-inf"))
+    monkeypatch.setattr(registration_limits, "_last_search", float("-inf"))
     with django_assert_max_num_queries(11):
         register(web, INSPECTOR)
 

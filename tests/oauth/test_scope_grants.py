@@ -14,7 +14,7 @@ from oauth2_provider.models import get_access_token_model, get_grant_model
 
 import django_mcp as mcp
 from django_mcp.declarations.server import Server, default_server
-from django_mcp.oauth.scope_grants import MAX_READ_TOKENS, held, joined, new
+from django_mcp.oauth.scope_grants import MAX_READ_TOKENS, held_scopes, join_scopes, new_scopes
 from django_mcp.verifiers.protected_resource import resource
 
 from . import tokens
@@ -188,7 +188,7 @@ def test_cancelling_changes_nothing(signed_in, alice, agent):
     assert told(signed_in.post(url(agent, scope="close"), CANCEL))["error"] == "access_denied"
     row.refresh_from_db()
     assert row.scope == "read" and not Grant.objects.exists()
-    assert held(alice, agent, HERE) == ("read",)
+    assert held_scopes(alice, agent, HERE) == ("read",)
 
 
 # Which tokens count.
@@ -236,7 +236,7 @@ NOT_COUNTED = {
 @pytest.mark.parametrize("token_kind", NOT_COUNTED)
 def test_tokens_that_do_not_count(signed_in, alice, agent, token_kind):
     NOT_COUNTED[token_kind](alice, agent)
-    assert held(alice, agent, HERE) == ()
+    assert held_scopes(alice, agent, HERE) == ()
     words = page_text(signed_in, agent, scope="close")
     assert "It may Close the month Your answer" in words
     assert "already" not in words and "New" not in words
@@ -253,14 +253,14 @@ def test_expired_token_counts_while_it_can_be_refreshed(signed_in, alice, agent)
 def test_tokens_for_exactly_the_requested_servers_count(signed_in, alice, agent):
     both = [resource(default_server), resource(server := billing_server())]
     tokens.issued(alice, agent, server, default_server, scope="read")
-    assert held(alice, agent, both) == held(alice, agent, both[::-1]) == ("read",)
+    assert held_scopes(alice, agent, both) == held_scopes(alice, agent, both[::-1]) == ("read",)
     assert granted(signed_in, agent, scope="close", resource=both) == ["read", "close"]
 
 
 def test_scopes_of_all_valid_tokens_count_in_the_order_of_the_setting(alice, agent):
     for scope in ("close", "write read", "close"):
         tokens.issued(alice, agent, default_server, scope=scope)
-    assert held(alice, agent, HERE) == ("read", "write", "close")
+    assert held_scopes(alice, agent, HERE) == ("read", "write", "close")
 
 
 def test_number_of_read_tokens_is_limited(alice, agent, django_assert_num_queries):
@@ -268,7 +268,7 @@ def test_number_of_read_tokens_is_limited(alice, agent, django_assert_num_querie
     for _ in range(MAX_READ_TOKENS):
         tokens.issued(alice, agent, default_server, scope="close")
     with django_assert_num_queries(2):
-        assert held(alice, agent, HERE) == ("close",)
+        assert held_scopes(alice, agent, HERE) == ("close",)
 
 
 # What the page shows.
@@ -334,5 +334,5 @@ def test_page_does_not_show_permissions_of_other_users(web, alice, agent):
     ],
 )  # fmt: skip
 def test_new_and_joined_scopes(asked, has, together, fresh):
-    assert joined(asked.split(), has.split()) == tuple(together.split())
-    assert new(asked.split(), has.split()) == tuple(fresh.split())
+    assert join_scopes(asked.split(), has.split()) == tuple(together.split())
+    assert new_scopes(asked.split(), has.split()) == tuple(fresh.split())

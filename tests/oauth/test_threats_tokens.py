@@ -21,7 +21,7 @@ from django_mcp.changes import permission_changes
 from django_mcp.changes.permission_changes import EVERYBODY
 from django_mcp.declarations.server import Server, default_server
 from django_mcp.oauth import refresh_tokens
-from django_mcp.oauth.authorization_codes import CodeRedemption, forget_codes
+from django_mcp.oauth.authorization_codes import CodeRedemption, delete_old_codes
 from django_mcp.oauth.models import ClientProfile, RedeemedCode
 from django_mcp.oauth.refresh_tokens import MAX_SIBLINGS, RefreshTokenRotation
 from django_mcp.oauth.revocation import revoke_client, revoke_user
@@ -178,10 +178,10 @@ def checked_users(monkeypatch):
     """Collect the users whose permissions every process is told to check."""
     found: list[str] = []
 
-    def say(kind, those, using):
-        found.extend(str(getattr(one, "pk", one)) for one in those if kind == CREDENTIALS)
+    def record(kind, keys, using):
+        found.extend(key for key in keys if kind == CREDENTIALS)
 
-    monkeypatch.setattr(permission_changes, "_say", say)
+    monkeypatch.setattr(permission_changes, "_record", record)
     return found
 
 
@@ -291,7 +291,7 @@ def test_redeemed_codes_are_stored_by_digest_until_they_expire(alice, agent):
     RedeemedCode.objects.update(expires=timezone.now())
     assert redeem(code_for(alice, agent), agent).status_code == 200
     assert RedeemedCode.objects.exclude(pk=row.pk).count() == RedeemedCode.objects.count() == 1
-    assert forget_codes() == 0
+    assert delete_old_codes() == 0
 
 
 @pytest.mark.parametrize("code", ["\0", "é", "x" * 5000, ""])
@@ -1028,7 +1028,7 @@ def test_revoked_token_is_hidden_in_error_reports(alice, agent, monkeypatch, cap
     def broken(*args, **kwargs):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("django_mcp.oauth.refresh_tokens._beside", broken)
+    monkeypatch.setattr("django_mcp.oauth.refresh_tokens._refresh_tokens_of", broken)
     web, secret = browser(), issued(alice, agent)["refresh_token"]
     web.raise_request_exception = False
     body = {"token": secret, "client_id": agent.client_id}

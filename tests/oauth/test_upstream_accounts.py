@@ -28,7 +28,7 @@ from django_mcp.exceptions import Busy
 from django_mcp.oauth import upstream_accounts
 from django_mcp.oauth.models import Consent, TokenBinding
 from django_mcp.oauth.revocation import end_account
-from django_mcp.oauth.upstream_accounts import KEPT, Upstream, forget_bindings
+from django_mcp.oauth.upstream_accounts import BINDING_RETENTION, Upstream, delete_old_bindings
 from django_mcp.oauth.verifier import OAuthTokens
 from django_mcp.runtime import threads
 from django_mcp.runtime.thread_pools import ThreadPool
@@ -74,12 +74,12 @@ def accounts(monkeypatch):
         monkeypatch.setattr(Accounts, name, value)
     Accounts.gate.set()
     upstream_accounts._failed.clear()
-    upstream_accounts._begun.clear()
+    upstream_accounts._queued.clear()
     named = {"UPSTREAM": f"{__name__}.Accounts"}
     with override_settings(DJANGO_MCP={**settings.DJANGO_MCP, "OAUTH": named}):
         yield Accounts
     upstream_accounts._failed.clear()
-    upstream_accounts._begun.clear()
+    upstream_accounts._queued.clear()
 
 
 @pytest.fixture
@@ -327,9 +327,9 @@ def test_failed_check_is_repeated_after_an_interval(alice, agent, accounts, monk
     accounts.wrong = OSError()
     make_bindings_older(accounts.max_age + 1)
     assert refresh(tokens["refresh_token"], agent).status_code == 200
-    assert upstream_accounts.in_vain(alice, "id:alice")
+    assert upstream_accounts.failed_recently(alice, "id:alice")
     monkeypatch.setattr(upstream_accounts, "ERROR_RETRY_SECONDS", 0.0)
-    assert not upstream_accounts.in_vain(alice, "id:alice")
+    assert not upstream_accounts.failed_recently(alice, "id:alice")
 
 
 def test_exception_of_the_project_is_logged_without_its_message(alice, agent, accounts, caplog):
@@ -345,9 +345,9 @@ def test_number_of_remembered_failures_is_limited(alice, accounts, monkeypatch):
     monkeypatch.setattr(upstream_accounts, "MAX_REMEMBERED_FAILURES", 3)
     accounts.wrong = OSError()
     for number in range(5):
-        upstream_accounts.ask(accounts(), alice, f"id:{number}")
+        upstream_accounts.check_account(accounts(), alice, f"id:{number}")
     assert [account for _, account in upstream_accounts._failed] == ["id:2", "id:3", "id:4"]
-    assert not upstream_accounts._out
+    assert not upstream_accounts._running
 
 
 @pytest.mark.usefixtures("shared_db")
@@ -361,15 +361,15 @@ def test_concurrent_check_of_the_same_account_is_not_repeated(accounts, monkeypa
     first.start()
     assert accounts.entered.wait(60)
     for _ in range(3):
-        upstream_accounts.ask(accounts(), alice, "id:alice")
+        upstream_accounts.check_account(accounts(), alice, "id:alice")
     accounts.gate.set()
     first.join()
-    assert accounts.asked == ["id:alice"] and not upstream_accounts._out
+    assert accounts.asked == ["id:alice"] and not upstream_accounts._running
 
 
 def _ask(accounts: Any, user: Any) -> None:
     try:
-        upstream_accounts.ask(accounts(), user, "id:alice")
+        upstream_accounts.check_account(accounts(), user, "id:alice")
     finally:
         connections.close_all()
 
@@ -536,7 +536,8 @@ def test_background_checks_leave_threads_for_requests(accounts):
         threads.verifiers = pool
         try:
             found = [
-                upstream_accounts.begin(accounts(), alice, f"id:{number}") for number in range(200)
+                upstream_accounts.queue_check(accounts(), alice, f"id:{number}")
+                for number in range(200)
             ]
             assert pool.wait(lambda: "a stranger's token", 60) == "a stranger's token"
         finally:
@@ -551,8 +552,8 @@ def test_background_checks_leave_threads_for_requests(accounts):
 
 def test_bindings_without_a_token_are_deleted(alice, agent):
     kept, _ = issued(alice, agent), code_for(alice, agent)
-    assert forget_bindings() == 0
-    TokenBinding.objects.update(created=timezone.now() - KEPT - timedelta(seconds=1))
-    assert forget_bindings() == 1 and is_accepted(kept)
+    assert delete_old_bindings() == 0
+    TokenBinding.objects.update(created=timezone.now() - BINDING_RETENTION - timedelta(seconds=1))
+    assert delete_old_bindings() == 1 and is_accepted(kept)
     get_refresh_token_model().objects.all().delete()
-    assert forget_bindings() == 1 and not TokenBinding.objects.exists()
+    assert delete_old_bindings() == 1 and not TokenBinding.objects.exists()

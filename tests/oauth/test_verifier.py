@@ -34,12 +34,12 @@ SECOND = timedelta(seconds=1)
 @pytest.fixture(autouse=True)
 def background_jobs(monkeypatch):
     """Collect background writes, and record no last-used times."""
-    verifier.uses._noted.clear()
-    monkeypatch.setattr(verifier.theirs, "note", lambda pair: None)  # which is test_activity's
+    verifier.client_uses._noted.clear()
+    monkeypatch.setattr(verifier.consent_uses, "note", lambda pair: None)  # tested in test_activity
     begun: list[Any] = []
     monkeypatch.setattr(threads.background, "run_in_background", begun.append)
     yield begun
-    verifier.uses._noted.clear()
+    verifier.client_uses._noted.clear()
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def attribute_values(instance):
 def test_sql_statement_is_cached(alice, public_client, server, monkeypatch):
     secrets = [issued(alice, public_client, server)[1] for _ in range(2)]
     assert is_accepted(secrets[0], server)
-    monkeypatch.setattr(rows, "_written", None)
+    monkeypatch.setattr(rows, "_compile", None)
     assert is_accepted(secrets[1], server) and not is_accepted(secrets[0][1:], server)
 
 
@@ -303,7 +303,7 @@ def test_use_of_a_client_is_noted_once_a_minute(
     _, secret = issued(alice, public_client, server)
     is_accepted(secret, server)
     with django_assert_num_queries(1):
-        verifier.uses.write()
+        verifier.client_uses.write()
     profile.refresh_from_db()
     assert timezone.now() - profile.last_used < timedelta(minutes=1)
     for _ in range(3):
@@ -330,8 +330,8 @@ def test_rejected_token_does_not_count_as_use(alice, public_client, server, back
 
 def test_first_use_of_a_new_client_is_noted(alice, public_client, server, background_jobs):
     assert is_accepted(issued(alice, public_client, server)[1], server)
-    assert background_jobs == [verifier.uses.write]
-    verifier.uses.write()
+    assert background_jobs == [verifier.client_uses.write]
+    verifier.client_uses.write()
     assert profile_of(public_client).last_used
 
 
@@ -376,7 +376,7 @@ def test_still_valid_makes_one_query(alice, bob, public_client, server, django_a
 def test_still_valid_splits_long_lists_into_several_queries(
     alice, public_client, server, monkeypatch, django_assert_num_queries
 ):
-    monkeypatch.setattr(verifier, "PRINCIPALS_PER_QUERY", 2)
+    monkeypatch.setattr(verifier, "PAIRS_PER_QUERY", 2)
     issued(alice, public_client, server)
     keys = [f"{alice.pk}:{public_client.pk + n}:" for n in range(5)]
     with django_assert_num_queries(3):
@@ -435,7 +435,7 @@ def test_user_model_without_is_active_is_supported(alice, public_client, row, mo
         raise FieldDoesNotExist
 
     monkeypatch.setattr(type(alice)._meta, "get_field", unknown)
-    assert verifier._active().query.where.children == []
+    assert verifier._active_users().query.where.children == []
 
 
 # Background work.
@@ -444,7 +444,7 @@ def test_user_model_without_is_active_is_supported(alice, public_client, row, mo
 def test_applications_returns_the_client_of_each_key(
     alice, bob, public_client, server, monkeypatch, django_assert_num_queries
 ):
-    monkeypatch.setattr(verifier, "PRINCIPALS_PER_QUERY", 2)
+    monkeypatch.setattr(verifier, "PAIRS_PER_QUERY", 2)
     client, gone = other(), public_client.pk + 99
     keys = [key(alice, public_client), key(bob, client), f"{alice.pk}:{gone}:"]
     with django_assert_num_queries(2):

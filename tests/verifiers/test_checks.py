@@ -76,6 +76,24 @@ def test_missing_metadata_urls_are_a_warning(urls):
     assert check_ids(f"{HERE}.SIGNED", urls=urls) == ["django_mcp.W170"]
 
 
+class OldName:
+    async def verify(self, token, server):
+        return None
+
+    def standing(self, keys):
+        return {}
+
+
+class BothNames(OldName):
+    def still_valid(self, keys):
+        return {}
+
+
+def test_verifier_with_the_old_name_of_still_valid_is_a_warning():
+    assert check_ids(f"{HERE}.OldName") == ["django_mcp.W172"]
+    assert check_ids(f"{HERE}.BothNames") == []
+
+
 @pytest.mark.parametrize("after", [PERSONAL, f"{HERE}.SIGNED"])
 def test_introspection_before_another_verifier_is_an_error(after):
     assert check_ids(f"{HERE}.ASKED", after) == ["django_mcp.E171"]
@@ -90,7 +108,7 @@ def test_message_contains_the_configuration_error(monkeypatch):
     principal._instances.cache_clear()
     with given(VERIFIERS=[f"{HERE}.SIGNED"]):
         (message,) = check_settings()
-    assert message.id == "django_mcp.E096" and "it is no https URL" in message.msg
+    assert message.id == "django_mcp.E096" and "it must be an https URL" in message.msg
 
 
 WITHOUT = """

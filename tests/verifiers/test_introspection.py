@@ -148,7 +148,7 @@ async def test_response_cached_during_the_local_lookup_is_used(
     verifier, token = introspected(), issuer.opaque(TOKEN, aud)
 
     def answered_meanwhile(token: str, digest: str) -> bool:
-        verifier._memory.keep(digest, {"active": True, **issuer.tokens[token]}, time.monotonic())
+        verifier._memory.store(digest, {"active": True, **issuer.tokens[token]}, time.monotonic())
         return False
 
     monkeypatch.setattr(introspection, "is_issued_here", answered_meanwhile)
@@ -179,13 +179,13 @@ async def test_principal_expires_soon_so_that_streams_are_rechecked(
 ):
     """The token of a stream is not stored, so it cannot be introspected again."""
     ends = (await introspected().verify(issuer.opaque(TOKEN, aud), server)).auth.expires
-    assert ends <= timezone.now() + introspection.RECHECKED
+    assert ends <= timezone.now() + introspection.RECHECK_INTERVAL
     soon = int(time.time()) + 30
     ends = (await introspected().verify(issuer.opaque("b", aud, exp=soon), server)).auth.expires
     assert ends.timestamp() == soon
     del issuer.tokens["b"]["exp"]
     ends = (await introspected().verify("b", server)).auth.expires
-    assert timedelta() < ends - timezone.now() <= introspection.RECHECKED
+    assert timedelta() < ends - timezone.now() <= introspection.RECHECK_INTERVAL
 
 
 @pytest.mark.slow
@@ -196,9 +196,9 @@ async def test_cache_is_bounded_and_contains_no_tokens(
     verifier = introspected()
     for number in range(10):
         assert await is_accepted(verifier, issuer.opaque(f"{TOKEN}{number}", aud), server)
-    kept = verifier._memory._kept
+    kept = verifier._memory._responses
     assert len(kept) == 3 and not any(TOKEN in repr(one) for one in kept.items())
-    assert TOKEN not in repr(vars(verifier)) and not verifier._flights._under_way()
+    assert TOKEN not in repr(vars(verifier)) and not verifier._requests._tasks()
     assert (
         await is_accepted(verifier, f"{TOKEN}9", server) and issuer.asked[INTROSPECTION_PATH] == 10
     )
@@ -261,7 +261,7 @@ async def test_number_of_concurrent_introspections_is_limited(
     issuer.opaque(TOKEN, aud)
     issuer.gate.clear()
     many = [asyncio.ensure_future(verifier.verify(f"{n}", server)) for n in range(3)]
-    while len(verifier._flights._under_way()) < 3:  # noqa: ASYNC110 - no bell rings
+    while len(verifier._requests._tasks()) < 3:  # noqa: ASYNC110 - no bell rings
         await asyncio.sleep(0.01)
     with pytest.raises(Busy):
         await verifier.verify(TOKEN, server)
@@ -277,7 +277,7 @@ async def test_wait_for_an_introspection_is_limited(issuer, introspected, server
     with pytest.raises(Busy):
         await verifier.verify(TOKEN, server)
     issuer.gate.set()
-    while verifier._flights._under_way():  # noqa: ASYNC110 - no bell rings
+    while verifier._requests._tasks():  # noqa: ASYNC110 - no bell rings
         await asyncio.sleep(0.01)
 
 

@@ -412,7 +412,7 @@ async def test_outage_does_not_delay_tokens_with_a_known_key(
     clock.ahead += keys.FETCH_INTERVAL_SECONDS
     assert await asyncio.wait_for(is_accepted(verifier, token, server), 2)
     issuer.gate.set()
-    while verifier._keys._flights._under_way():  # noqa: ASYNC110 - no bell rings
+    while verifier._keys._requests._tasks():  # noqa: ASYNC110 - no bell rings
         await asyncio.sleep(0.01)
 
 

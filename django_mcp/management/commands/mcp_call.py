@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 NO_TIMEOUT_SECONDS = 86_400  # timeout in seconds: a person presses Ctrl-C instead
 INTERRUPTED = 130
+ROLLED_BACK = "Rolled back: no database has changed. Other effects, such as emails, remain."
 BINARY = {"image": "data", "audio": "data", "resource": "blob"}
 
 
@@ -81,7 +82,7 @@ class Command(HelpfulCommand):
         )
 
     def handle(self, *args: Any, tool: str, **options: Any) -> None:
-        server = people.served(options["server"])
+        server = people.server_with_declarations(options["server"])
         principal = people.principal(options["user"], options["scope"])
         if options["user"] is None:
             self.note("Called by nobody: without --user there are only PUBLIC tools.")
@@ -102,7 +103,7 @@ class Command(HelpfulCommand):
                 definition = await _definition(client, tool)
                 values = _arguments(definition, options)
                 with self._acting(server, tool, options["dry_run"]):
-                    return await self._followed(client, tool, values)
+                    return await self._run_with_output(client, tool, values)
         except (RpcError, ValueError) as error:
             raise CommandError(str(getattr(error, "message", error))) from None
 
@@ -153,15 +154,15 @@ class Command(HelpfulCommand):
             yield
         finally:
             around.remove(_rolled_back)
-            self.note("Rolled back: no database has changed. What else it did, was done.")
+            self.note(ROLLED_BACK)
 
-    async def _followed(self, client: AsyncClient, tool: str, values: JSON) -> Result:
+    async def _run_with_output(self, client: AsyncClient, tool: str, values: JSON) -> Result:
         """Return the result. Meanwhile, write the tool's progress and log messages to stderr."""
-        said = [0, 0]
+        written = [0, 0]
         call = client.start(tool, **values)
         while not call.done():
             await asyncio.wait([call], timeout=0.05)
-            for line in _new(client, said):
+            for line in _new_messages(client, written):
                 self.note(line)
         return call.result()
 
@@ -276,15 +277,15 @@ def _rolled_back(request: Any) -> Iterator[None]:
                 transaction.set_rollback(True, using=alias)
 
 
-def _new(client: AsyncClient, said: list[int]) -> Iterator[str]:
+def _new_messages(client: AsyncClient, written: list[int]) -> Iterator[str]:
     """Yield progress and log messages since the last call."""
-    for done, total, message in client.progress[said[0] :]:
+    for done, total, message in client.progress[written[0] :]:
         far = f"{done:g}" + (f"/{total:g}" if total is not None else "")
         yield f"[{far}] {message or ''}".rstrip()
-    for level, data, logger in client.logs[said[1] :]:
+    for level, data, logger in client.logs[written[1] :]:
         words = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
         yield f"{level}: {f'{logger}: ' if logger else ''}{words}"
-    said[:] = len(client.progress), len(client.logs)
+    written[:] = len(client.progress), len(client.logs)
 
 
 def _data(block: JSON) -> str | None:

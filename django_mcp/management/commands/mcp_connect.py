@@ -80,12 +80,12 @@ class ServerEntry:
     def own_command(self, token: str | None) -> list[str]:
         """Return the client's own command that adds the server for all folders of the user."""
         assert self.client.add is not None and self.client.add_stdio is not None
-        told = (
+        command = (
             self.client.add_stdio(self.name, self.command)
             if self.command
             else self.client.add(self.name, self.url, token)
         )
-        return [*told[:3], *SCOPE, *told[3:]]
+        return [*command[:3], *SCOPE, *command[3:]]
 
 
 class Command(HelpfulCommand):
@@ -109,8 +109,8 @@ class Command(HelpfulCommand):
         parser.add_argument("client", metavar="CLIENT", nargs="?", help="such as cursor")
         for pair in PAIRS:
             either = parser.add_mutually_exclusive_group()
-            for option, told in pair:
-                either.add_argument(option, action="store_true", help=told)
+            for option, help in pair:
+                either.add_argument(option, action="store_true", help=help)
         parser.add_argument(
             "--user",
             metavar="NAME",
@@ -212,7 +212,7 @@ def wish(options: dict[str, Any]) -> ServerEntry:
         found = client(options["client"])
     except LookupError as error:
         raise CommandError(str(error)) from None
-    server = people.named(options["server"])
+    server = people.find_server(options["server"])
     name = options["name"] or short_name(server)
     if not NAME.fullmatch(name):
         raise CommandError("--name is 1 to 64 letters, digits, - and _, the first of them no -.")
@@ -225,7 +225,7 @@ def given(token: str | None) -> str | None:
     """Return the token of the option. Raise ``CommandError``, which does not contain it."""
     if token == "-":
         token = sys.stdin.readline(4096).strip()
-    return people.token(token)
+    return people.checked_token(token)
 
 
 def check(wanted: ServerEntry, options: dict[str, Any], token: str | None) -> None:

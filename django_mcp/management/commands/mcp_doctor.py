@@ -60,8 +60,8 @@ class Command(HelpfulCommand):
         parser.add_argument("--format", choices=("text", "json"), default="text")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        server = arguments.named(options["server"])
-        user = arguments.user_named(options["user"]) if options["user"] else None
+        server = arguments.find_server(options["server"])
+        user = arguments.find_user(options["user"]) if options["user"] else None
         token, url = given(options["token"]), sane(options["url"])
         found = all_of(server, user, url, token, options["seconds"])
         levels = (self._json if options["format"] == "json" else self._text)(found)
@@ -151,7 +151,7 @@ def seconds(text: str) -> float:
 
 def given(token: str | None) -> str | None:
     """Return the token of the option or of the environment. Raise ``CommandError``."""
-    return arguments.token(token or os.environ.get(VARIABLE) or None)
+    return arguments.checked_token(token or os.environ.get(VARIABLE) or None)
 
 
 def sane(url: str | None) -> str | None:

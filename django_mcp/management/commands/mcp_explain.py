@@ -1,8 +1,8 @@
 """
 ``manage.py mcp_explain``: who may use what, and which rule decides.
 
-The decision is the declarations' own, and the reason is shown in addition. The output is for
-developers: it distinguishes hidden from missing things, a distinction that clients never receive.
+The decision is the one that clients get. The output is for developers: it distinguishes hidden from
+missing declarations, which clients cannot.
 """
 
 from __future__ import annotations
@@ -57,34 +57,41 @@ class Command(HelpfulCommand):
             user, name = None, user
         elif user is None:
             raise CommandError("Give a user, or --nobody for anonymous clients.", returncode=2)
-        server = arguments.served(options["server"])
-        who, principal = _who(user, options["scope"])
+        server = arguments.server_with_declarations(options["server"])
+        who, principal = _user_and_principal(user, options["scope"])
         explained = _explained(arguments.local_request(principal, server), server, name)
-        shown = {"user": user, "active": _is_active(who), "server": server.public_name, **explained}
+        report = {
+            "user": user,
+            "active": _is_active(who),
+            "server": server.public_name,
+            **explained,
+        }
         show: Callable[..., None] = self._json if options["format"] == "json" else self._tables
-        show(shown)
+        show(report)
 
-    def _json(self, shown: dict[str, Any]) -> None:
-        self.show(json.dumps(shown, indent=2, ensure_ascii=False, default=vars))
+    def _json(self, report: dict[str, Any]) -> None:
+        self.show(json.dumps(report, indent=2, ensure_ascii=False, default=vars))
 
-    def _tables(self, shown: dict[str, Any]) -> None:
-        who = shown["user"] or "nobody"
-        if not shown["active"]:
+    def _tables(self, report: dict[str, Any]) -> None:
+        who = report["user"] or "nobody"
+        if not report["active"]:
             self.stdout.write(self.style.WARNING(f"{who} is inactive, so requests are anonymous."))
-        if "uri" in shown:
-            self._show_uri(who, shown)
+        if "uri" in report:
+            self._show_uri(who, report)
             return
-        found: list[AccessReportRow] = shown["declarations"]
-        if "name" in shown:
+        found: list[AccessReportRow] = report["declarations"]
+        if "name" in report:
             self._show_each(who, found)
             return
         count = sum(one.allowed for one in found)
-        of = f"{len(found)} declarations of the server {shown['server']}"
+        of = f"{len(found)} declarations of the server {report['server']}"
         self.stdout.write(f"{who} may use {count} of {of}.")
         for kind in dict.fromkeys(one.kind for one in found):
             self.stdout.write(self.style.MIGRATE_HEADING(f"\n{kind.capitalize()}"))
-            rows = [(_word(one.allowed), one.name, one.reason) for one in found if one.kind == kind]
-            self.write_table(rows, self._coloured)
+            rows = [
+                (_yes_or_no(one.allowed), one.name, one.reason) for one in found if one.kind == kind
+            ]
+            self.write_table(rows, self._colour)
 
     def _show_each(self, who: str, rows: list[AccessReportRow]) -> None:
         for one in rows:
@@ -98,31 +105,31 @@ class Command(HelpfulCommand):
             ]
             self.write_table(told)
 
-    def _show_uri(self, who: str, shown: dict[str, Any]) -> None:
-        may = "may" if shown["allowed"] else "may not"
-        self.stdout.write(f"{who} {may} read {shown['uri']}.")
-        for found in shown["resources"]:
+    def _show_uri(self, who: str, report: dict[str, Any]) -> None:
+        may = "may" if report["allowed"] else "may not"
+        self.stdout.write(f"{who} {may} read {report['uri']}.")
+        for found in report["resources"]:
             self.stdout.write(self.style.MIGRATE_HEADING(f"\n{found['resource']}"))
-            rows = [(_word(one["allowed"]), one["reason"]) for one in found["conditions"]]
-            self.write_table(rows, self._coloured)
+            rows = [(_yes_or_no(one["allowed"]), one["reason"]) for one in found["conditions"]]
+            self.write_table(rows, self._colour)
             if found["fields"]:
                 self.stdout.write(f"  fields: {', '.join(found['fields'])}")
 
-    def _coloured(self, word: str) -> str:
+    def _colour(self, word: str) -> str:
         styled: str = (self.style.SUCCESS if word == "yes" else self.style.ERROR)(word)
         return styled
 
 
-def _word(allowed: bool) -> str:
+def _yes_or_no(allowed: bool) -> str:
     return "yes" if allowed else "no"
 
 
-def _who(name: str | None, scopes: list[str]) -> tuple[Any, Principal]:
+def _user_and_principal(name: str | None, scopes: list[str]) -> tuple[Any, Principal]:
     """Return the user, who may be inactive, and the principal. Without a name: None, anonymous."""
     if name is None:
         return None, anonymous()
-    user = arguments.user_named(name)
-    return user, Principal(user, client_auth(arguments.checked(scopes)))
+    user = arguments.find_user(name)
+    return user, Principal(user, client_auth(arguments.checked_scopes(scopes)))
 
 
 def _is_active(user: Any) -> bool:
@@ -132,17 +139,21 @@ def _is_active(user: Any) -> bool:
 def _explained(request: Request, server: Server, name: str | None) -> dict[str, Any]:
     with surrounded(request):
         if name is not None and ":" in name:
-            return _at(request, server, name)
+            return _explain_uri(request, server, name)
         if name is not None:
-            return {"name": name, "declarations": access_report(_named(server, name), request)}
+            return {
+                "name": name,
+                "declarations": access_report(_declarations_named(server, name), request),
+            }
         return {"declarations": access_report(declarations_of(server), request)}
 
 
-def _named(server: Server, name: str) -> list[tuple[str, Declaration]]:
-    things = [*declarations_of(server)]
-    found = [(kind, thing) for kind, thing in things if thing.name == name]
+def _declarations_named(server: Server, name: str) -> list[tuple[str, Declaration]]:
+    declarations = [*declarations_of(server)]
+    found = [(kind, found) for kind, found in declarations if found.name == name]
     if not found:
-        hint = near(name, [thing.name for _, thing in things]) or " Without a name: everything."
+        names = [declaration.name for _kind, declaration in declarations]
+        hint = near(name, names) or " Without a name: everything."
         raise CommandError(f"{server.public_name} has no {name!r}.{hint}")
     return found
 
@@ -150,7 +161,7 @@ def _named(server: Server, name: str) -> list[tuple[str, Declaration]]:
 # URIs.
 
 
-def _at(request: Request, server: Server, uri: str) -> dict[str, Any]:
+def _explain_uri(request: Request, server: Server, uri: str) -> dict[str, Any]:
     from ...calls.visibility import visible
 
     found = [_explain(one, variables, request) for one, variables in server._catalog.at(uri)]
@@ -167,8 +178,8 @@ def _explain(resource: Resource, variables: dict[str, str], request: Request) ->
 
     decisions = conditions(resource, variables, request)
     fields = _fields(resource) if all(one.allowed for one in decisions) else []
-    shown = [{"allowed": one.allowed, "reason": one.reason} for one in decisions]
-    return {"resource": str(resource), "conditions": shown, "fields": fields}
+    report = [{"allowed": one.allowed, "reason": one.reason} for one in decisions]
+    return {"resource": str(resource), "conditions": report, "fields": fields}
 
 
 def _fields(resource: Resource | ModelResource) -> list[str]:

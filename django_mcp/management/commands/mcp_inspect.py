@@ -64,7 +64,7 @@ class Command(HelpfulCommand):
         principal = None if user is None else arguments.principal(user, options["scope"])
         if user is None and options["scope"]:
             raise CommandError("--scope needs --user.", returncode=2)
-        server = arguments.served(options["server"])
+        server = arguments.server_with_declarations(options["server"])
         if options["output"] or options["check"]:
             if name is not None:
                 raise CommandError(
@@ -181,11 +181,11 @@ def _definitions(server: Server, principal: Principal | None) -> Things:
 
 
 def _declared(thing: Any) -> dict[str, Any]:
-    shown: dict[str, Any] = thing._definition() | {"permission": thing._rule}
+    definition: dict[str, Any] = thing._definition() | {"permission": thing._rule}
     # Also of prompts, whose definitions do not contain the types of their arguments.
     if thing._arguments.schema.get("properties"):
-        shown["inputSchema"] = thing._arguments.schema
-    return shown | ({"rowSchema": thing._row_schema()} if _has_rows(thing) else {})
+        definition["inputSchema"] = thing._arguments.schema
+    return definition | ({"rowSchema": thing._row_schema()} if _has_rows(thing) else {})
 
 
 def _has_rows(thing: Any) -> bool:

@@ -14,7 +14,7 @@ LABELS = {
     "sessions": "idle sessions",
     "calls": "finished calls",
     "steps": "results of request.once",
-    "changes": "changes of rows that subscribers were told of",
+    "changes": "changes of rows that subscribers were notified of",
     "interests": "subscribed models",
     "visibility_snapshots": "what lists showed to users",
 }

@@ -12,7 +12,7 @@ from ...auth.principal import Principal, anonymous
 from ...declarations.server import Server, servers
 from ...runtime import threads
 from ...transports.stdio import flush, serve, taken_streams
-from ..arguments import add_server, resolved
+from ..arguments import add_server, checked_server
 
 
 class Command(BaseCommand):
@@ -51,7 +51,7 @@ class Command(BaseCommand):
             flush()
 
     def _server(self, name: str) -> Server:
-        server = resolved(name)
+        server = checked_server(name)
         if server._is_empty:
             others = ", ".join(one.name for one in servers() if not one._is_empty) or "none"
             message = (

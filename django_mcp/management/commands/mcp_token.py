@@ -18,7 +18,7 @@ from django.utils import timezone
 from ...declarations.server import servers
 from ...models import Token
 from ...verifiers.personal_tokens import SECRET, VALID, revoke, state
-from ..arguments import UNMIGRATED, checked, named, unmigrated, user_named
+from ..arguments import UNMIGRATED, checked_scopes, find_server, find_user, unmigrated
 from ..output import table
 
 DEFAULT_DAYS, MAX_DAYS = 90, 36_500
@@ -104,7 +104,7 @@ class Command(BaseCommand):
     def _list(self, user: str | None, all: bool, **other: Any) -> None:
         found = Token.objects.select_related("user").order_by("pk")
         if user is not None:
-            found = found.filter(user=user_named(user))
+            found = found.filter(user=find_user(user))
         shown = [token for token in found if all or state(token) == VALID]
         if not shown:
             self.stderr.write("No tokens." if all else "No valid tokens; --all shows every one.")
@@ -116,7 +116,7 @@ class Command(BaseCommand):
         if bool(tokens) == (user is not None):
             raise CommandError("Name tokens to revoke, or a user with --user.", returncode=2)
         found = [_named(token) for token in tokens]
-        found += [_of(user_named(user))] if user is not None else []
+        found += [_of(find_user(user))] if user is not None else []
         count = sum(map(revoke, found))
         already = sum(one.count() for one in found) - count
         self.stderr.write(f"Revoked: {count}. Revoked before: {already}.")
@@ -130,12 +130,13 @@ def make(
     server: str | None = None,
 ) -> tuple[Token, str]:
     """Return a new token for the user of that name, and its secret. Raise ``CommandError``."""
-    owner = user_named(user)
+    owner = find_user(user)
     if not owner.is_active:
         raise CommandError(f"{user!r} is not active: a token would open nothing for them.")
     expires = timezone.now() + timedelta(days=days) if days else None
-    place = "" if server is None else named(server).name
-    return Token.make(owner, _label(name), scopes=checked(scopes), server=place, expires=expires)
+    server_name = "" if server is None else find_server(server).name
+    allowed = checked_scopes(scopes)
+    return Token.make(owner, _label(name), scopes=allowed, server=server_name, expires=expires)
 
 
 def _label(name: str) -> str:

@@ -1,5 +1,5 @@
 """
-Findings of ``mcp_doctor``, and the HTTP requests with which it looks at a server.
+Findings of ``mcp_doctor``, and the HTTP requests with which it checks a server.
 
 A problem keeps clients away or lets in clients that should not be. A warning becomes a problem
 later or affects some clients. Both have a hint what to do.
@@ -37,27 +37,30 @@ CLIENT_INFO = {"name": "mcp_doctor", "version": "1"}
 
 def request(method: str, params: JSON | None = None, id: int | None = 1) -> bytes:
     """Return a message of a revision with sessions. Without an ``id`` it is a notification."""
-    numbered = {} if id is None else {"id": id}
-    given = {} if params is None else {"params": params}
-    return json.dumps({"jsonrpc": "2.0", "method": method, **numbered, **given}).encode()
+    message: JSON = {"jsonrpc": "2.0", "method": method}
+    if id is not None:
+        message["id"] = id
+    if params is not None:
+        message["params"] = params
+    return json.dumps(message).encode()
 
 
-def standing_alone(method: str) -> bytes:
+def stateless_request(method: str) -> bytes:
     """Return a request of the newest revision, which has no session."""
-    said = {"protocolVersion": LATEST.name, "clientCapabilities": {}, "clientInfo": CLIENT_INFO}
-    return request(method, {"_meta": {PREFIX + key: value for key, value in said.items()}})
+    meta = {"protocolVersion": LATEST.name, "clientCapabilities": {}, "clientInfo": CLIENT_INFO}
+    return request(method, {"_meta": {PREFIX + key: value for key, value in meta.items()}})
 
 
-def around(method: str = "server/discover") -> dict[str, str]:
+def stateless_headers(method: str = "server/discover") -> dict[str, str]:
     """Return the headers of a request of the newest revision."""
-    return typed() | {http_rules.PROTOCOL_VERSION: LATEST.name, http_rules.METHOD: method}
+    return json_headers() | {http_rules.PROTOCOL_VERSION: LATEST.name, http_rules.METHOD: method}
 
 
-def typed() -> dict[str, str]:
+def json_headers() -> dict[str, str]:
     return {"Content-Type": "application/json", "Accept": BOTH}
 
 
-DISCOVER = standing_alone("server/discover")
+DISCOVER = stateless_request("server/discover")
 INITIALIZE = request(
     "initialize", {"protocolVersion": SESSIONS, "capabilities": {}, "clientInfo": CLIENT_INFO}
 )
@@ -84,7 +87,7 @@ def _data(text: str) -> list[str]:
     return ["\n".join(lines) for lines in marked if lines]
 
 
-def is_answer(body: bytes) -> bool:
+def is_response(body: bytes) -> bool:
     """Whether the body is a JSON-RPC response."""
     return bool(message(body))
 
@@ -99,7 +102,7 @@ def error(body: bytes) -> JSON:
     return found if isinstance(found, dict) else {}
 
 
-def counted(number: int, more: str = "") -> str:
+def count_tools(number: int, more: str = "") -> str:
     return f"{number}{more} tool{'' if number == 1 else 's'}"
 
 
@@ -154,14 +157,14 @@ class ProbeClient:
             connection.request(method, path or self.parts.path or "/", body, dict(headers))
             response = connection.getresponse()
             seconds = time.monotonic() - began
-            named = {name.lower(): value for name, value in response.getheaders()}
+            lower = {name.lower(): value for name, value in response.getheaders()}
             read = b""
             try:
                 read = response.read1(MAX_BODY_BYTES) if first else response.read(MAX_BODY_BYTES)
             except (OSError, ValueError, http.client.HTTPException):
                 if not first:
                     raise
-            return ProbeResponse(response.status, named, read, seconds, expired.is_set(), own)
+            return ProbeResponse(response.status, lower, read, seconds, expired.is_set(), own)
 
     def own_address(self) -> str:
         """Return this machine's address on a connection to the server. Raise ``Unreachable``."""
@@ -179,7 +182,7 @@ class ProbeClient:
         timer = None
         try:
             connection.connect()
-            timer = threading.Timer(self.seconds, _cut, (connection.sock, expired))
+            timer = threading.Timer(self.seconds, _shut_down, (connection.sock, expired))
             timer.daemon = True
             timer.start()
             yield connection, expired
@@ -201,7 +204,7 @@ class ProbeClient:
         return made(host, self.parts.port, timeout=self.seconds, source_address=source)
 
 
-def _cut(connected: socket.socket, expired: threading.Event) -> None:
+def _shut_down(connected: socket.socket, expired: threading.Event) -> None:
     expired.set()
     with suppress(OSError):
         # Shut down the socket below TLS, so that a read in another thread ends.
@@ -215,13 +218,13 @@ def _unreachable(
     if expired or isinstance(error, TimeoutError):
         return Unreachable(
             f"{where} did not answer within {seconds:g} seconds.",
-            "Is something else listening there, or a firewall in between?",
+            "Another program may listen there, or a firewall may block the connection.",
             is_timeout=True,
         )
     for kind, words, hint in KINDS:
         if isinstance(error, kind):
             return Unreachable(words.format(where=where, error=error), hint)
-    return Unreachable(f"{where} cannot be reached: {error}", "Look at the server and its log.")
+    return Unreachable(f"{where} cannot be reached: {error}", "Check the server and its log.")
 
 
 # Subclasses first: the first match is used.
@@ -229,23 +232,23 @@ KINDS: tuple[tuple[type[Exception], str, str], ...] = (
     (
         ssl.SSLCertVerificationError,
         "The certificate of {where} is not trusted: {error}",
-        "Clients check it too. Is the chain complete, and the name right?",
+        "Clients verify it too. Is the chain complete, and the host name right?",
     ),
-    (ssl.SSLError, "{where} speaks no TLS that can be used: {error}", "Is it http:// instead?"),
-    (socket.gaierror, "The name {where} is not known.", "Look at the name, and at the DNS."),
+    (ssl.SSLError, "TLS to {where} failed: {error}", "Is it http:// instead?"),
+    (socket.gaierror, "The host name {where} cannot be resolved.", "Check the name and the DNS."),
     (
         ConnectionRefusedError,
         "Nothing listens at {where}.",
-        "Start the ASGI server, and look at its address and port.",
+        "Start the ASGI server, and check its address and port.",
     ),
     (
         ConnectionError,
         "{where} closed the connection.",
-        "Is it https:// instead, or has the server ended? Its log may say why.",
+        "Is it https:// instead, or has the server stopped? Its log may say why.",
     ),
     (
         http.client.HTTPException,
-        "What answers at {where} speaks no HTTP ({error}).",
+        "The response of {where} is not HTTP ({error}).",
         "Another program listens on this port.",
     ),
 )
@@ -289,7 +292,7 @@ def of_checks(messages: Iterable[CheckMessage]) -> Findings:
         if message.is_silenced():
             continue
         words, _, _ = str(message).partition("\n\tHINT:")
-        hint = message.hint or "manage.py check tells it too."
+        hint = message.hint or "manage.py check shows it too."
         if message.level > WARNING:
             yield problem(words, hint)
         else:
@@ -301,5 +304,5 @@ def survived(look: Callable[[], Findings], what: str) -> Findings:
     try:
         yield from look()
     except Exception as error:  # checks run the project's code, which may raise anything
-        told = f"{type(error).__name__}: {error}".rstrip(": ")
-        yield problem(f"{what} cannot be checked: {told}", "Start with this error.")
+        words = f"{type(error).__name__}: {error}".rstrip(": ")
+        yield problem(f"{what} cannot be checked: {words}", "Fix this error first.")

@@ -47,15 +47,15 @@ from .findings import (
     INITIALIZE,
     Finding,
     Findings,
-    around,
-    counted,
-    is_answer,
+    count_tools,
+    is_response,
     message,
     note,
     of_checks,
     ok,
     problem,
     request,
+    stateless_headers,
     warning,
 )
 
@@ -103,7 +103,7 @@ def _told(line: ChannelLayerConnection) -> Finding:
 def _pool(connection: BaseDatabaseWrapper) -> Findings:
     """Warn if a pooler, such as PgBouncer, is in front of PostgreSQL.
 
-    In transaction mode it breaks server-side cursors, which Django has to be told. A pooler is
+    In transaction mode it breaks server-side cursors, which Django needs a setting for. A pooler is
     detected because the backend process differs from that of the connection.
     """
     given = connection.settings_dict
@@ -208,8 +208,8 @@ def declared(server: Server, user: Any) -> Findings:
     try:
         server.ready()
     except Misdeclared as error:
-        told = f"The server {server.public_name!r} cannot be served: {error}"
-        yield problem(told, "manage.py check")
+        words = f"The server {server.public_name!r} cannot be served: {error}"
+        yield problem(words, "manage.py check")
         return
     if server._is_empty:
         yield note(
@@ -222,7 +222,7 @@ def declared(server: Server, user: Any) -> Findings:
             counts[revision] = len(client.tools())
     who = user.get_username() if user is not None else "a client without a token"
     number = max(counts.values())
-    yield ok(f"Revisions {', '.join(counts)} work; {who} gets {counted(number)}.")
+    yield ok(f"Revisions {', '.join(counts)} work; {who} gets {count_tools(number)}.")
     if old := sse_address(server):
         yield note(f"HTTP+SSE is on: clients that support nothing newer use {old}.")
 
@@ -245,11 +245,11 @@ def stdio(server: Server, user: str | None) -> Findings:
     if [answer.get("id") for answer in answers] == [1, 2] and not done.returncode:
         yield ok("mcp_stdio starts, answers and stops.")
         return
-    said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+    last_line = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
     strange = [line for line in done.stdout.splitlines() if not message(line)][:1]
-    told = strange[0].decode(errors="replace") if strange else (said or ["nothing"])[0]
+    output = strange[0].decode(errors="replace") if strange else (last_line or ["nothing"])[0]
     yield problem(
-        f"mcp_stdio does not answer as it should (exit code {done.returncode}): {told[:200]}",
+        f"mcp_stdio does not answer as it should (exit code {done.returncode}): {output[:200]}",
         "What is printed while the project starts is no MCP. Try: " + json.dumps(command),
     )
 
@@ -265,21 +265,21 @@ def system_checks() -> Findings:
     found = list(run_checks(include_deployment_checks=not django_settings.DEBUG))
     if django_settings.DEBUG:
         found += check_deployment()  # this package's own deployment checks
-    shown = list(of_checks(found))
-    yield from shown or [ok("The system checks found no problems.")]
+    findings = list(of_checks(found))
+    yield from findings or [ok("The system checks found no problems.")]
 
 
 def versions() -> Findings:
     yield note(f"Python {platform.python_version()}, Django {django.get_version()}")
     owners = sorted(set(metadata.packages_distributions().get(PACKAGE, [])))
-    told = ", ".join(f"{name} {metadata.version(name)}" for name in owners)
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in owners)
     if len(owners) > 1:
         yield problem(
-            f"Several distributions own the package {PACKAGE}, and the last one wins: {told}.",
+            f"Several distributions own the package {PACKAGE}, and the last one wins: {versions}.",
             "Uninstall all of them, and install the one you want again.",
         )
     else:
-        yield note(f"{told or PACKAGE}, channels {metadata.version('channels')}")
+        yield note(f"{versions or PACKAGE}, channels {metadata.version('channels')}")
 
 
 def asgi_servers() -> Findings:
@@ -337,7 +337,7 @@ async def _mounted(application: Any, server: Server, path: str) -> Finding:
         status, body = await _asked(application, _scope(server))
     except Exception as error:  # the application may raise anything
         return problem(f"{where} breaks in {path}: {type(error).__name__}: {error}", MOUNT)
-    if status in (200, 401) and is_answer(body):
+    if status in (200, 401) and is_response(body):
         return ok(f"{where} is in {path}.")
     return problem(f"{where} is not in {path}: another view answers there.", MOUNT)
 
@@ -363,7 +363,7 @@ async def _asked(application: Any, scope: dict[str, Any]) -> tuple[int, bytes]:
 def _scope(server: Server) -> dict[str, Any]:
     origin = urlsplit(settings.URL)
     host = next((name for name in allowed_hosts() if "*" not in name), "localhost")
-    headers = around() | {"Host": host.removeprefix(".")}
+    headers = stateless_headers() | {"Host": host.removeprefix(".")}
     path = f"{(django_settings.FORCE_SCRIPT_NAME or '').rstrip('/')}/{server.path}"
     return {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",

@@ -5,7 +5,7 @@ Checks of ``mcp_doctor`` on a running server, by HTTP requests as each kind of c
 that it starts. The token is sent to the given URL only, and never without TLS, except to this
 machine.
 
-``older`` opens an HTTP+SSE stream, if the server has that on, and checks that the URL in the
+``legacy_sse`` opens an HTTP+SSE stream, if the server has that on, and checks that the URL in the
 stream's first event leads back to the stream.
 
 ``client_addresses`` checks which client address the server sees through a proxy, because rate
@@ -36,29 +36,29 @@ from .findings import (
     ProbeClient,
     ProbeResponse,
     Unreachable,
-    around,
-    counted,
+    count_tools,
     error,
-    is_answer,
+    is_response,
+    json_headers,
     note,
     ok,
     problem,
     request,
     result,
-    standing_alone,
-    typed,
+    stateless_headers,
+    stateless_request,
     warning,
 )
 from .installation import MOUNT, is_local
 
-ADDRESS = re.compile(rb"\Aevent: endpoint\r?\n(?:.*\r?\n)*?data: (/[!-~]*)\r?\n")
-ASTRAY = (
-    "Let the proxy pass on the path and the query as they are; a path that it takes away must be "
-    "said: FORCE_SCRIPT_NAME, or the root path of the ASGI server."
+ENDPOINT_EVENT = re.compile(rb"\Aevent: endpoint\r?\n(?:.*\r?\n)*?data: (/[!-~]*)\r?\n")
+PATH_HINT = (
+    "Let the proxy forward the path and the query unchanged. If it removes a prefix of the path, "
+    "set FORCE_SCRIPT_NAME, or the root path of the ASGI server."
 )
 
 
-def older(visit: LiveChecks) -> Findings:
+def legacy_sse(visit: LiveChecks) -> Findings:
     """Check HTTP+SSE, which clients of the first revision need."""
     try:
         answer = visit.wire.ask(
@@ -67,49 +67,53 @@ def older(visit: LiveChecks) -> Findings:
     except Unreachable:
         return  # ``sessions`` reports why streams do not work
     if answer.status == 200 and answer.kind == http_rules.SSE_TYPE:
-        yield _named(visit, answer)
+        yield _check_post_url(visit, answer)
 
 
-def _named(visit: LiveChecks, answer: ProbeResponse) -> Finding:
-    named = ADDRESS.match(answer.body)
-    if named is None:
-        return problem("A stream of HTTP+SSE does not begin with the URL for POST.", ASTRAY)
-    address = named[1].decode("ascii")
+def _check_post_url(visit: LiveChecks, answer: ProbeResponse) -> Finding:
+    match = ENDPOINT_EVENT.match(answer.body)
+    if match is None:
+        return problem(
+            "An HTTP+SSE stream does not begin with the URL for POST requests.", PATH_HINT
+        )
+    address = match[1].decode("ascii")
     path = address.partition("?")[0]
-    posted = visit.wire.ask("POST", visit.with_token(typed(), {}), request("ping"), path=address)
+    posted = visit.wire.ask(
+        "POST", visit.with_token(json_headers(), {}), request("ping"), path=address
+    )
     visit.wire.ask("DELETE", visit.with_token({}, {}), path=address)
     if posted.status == 202:
         return ok(f"HTTP+SSE is on, for clients that support nothing newer. They post to {path}.")
-    words = f"HTTP+SSE names {path} to post to, which is answered by {posted.status}."
-    return problem(words, ASTRAY)
+    words = f"HTTP+SSE names {path} for POST requests, which are answered by {posted.status}."
+    return problem(words, PATH_HINT)
 
 
 FORGED = "192.0.2.123"  # RFC 5737: an address for documentation, which no client has
-# A visit from here is not taken for one of a proxy on the same machine, which comes from 127.0.0.1
-# and which servers trust by default. Linux has all of 127.0.0.0/8.
+# Servers trust a proxy at 127.0.0.1 by default. So the request comes from another loopback address.
+# Linux has all of 127.0.0.0/8.
 LOCAL, SECOND_LOCAL = "127.0.0.1", "127.0.0.2"
 METADATA = "/.well-known/oauth-authorization-server"
 SET_HEADER = "In nginx: proxy_set_header X-Forwarded-For $remote_addr;"
 TRUST_PROXY = (
-    "Name the proxy to the server: FORWARDED_ALLOW_IPS=ADDRESS in the environment of uvicorn or "
+    "Let the server trust the proxy: FORWARDED_ALLOW_IPS=ADDRESS in the environment of uvicorn or "
     "gunicorn, --proxy-headers of daphne."
 )
 
 
 def client_addresses(visit: LiveChecks) -> Findings:
     """Check the MCP endpoint and, if clients may register themselves, the registration endpoint."""
-    wire = _from_elsewhere(visit.wire)
+    wire = _with_distinct_address(visit.wire)
     if wire is None:
-        yield note("The client address cannot be checked over the loopback device.")
+        yield note("The client address cannot be checked from this machine.")
         return
-    yield _looked_at(wire, "The MCP endpoint", around(), DISCOVER, None)
+    yield _check_address(wire, "The MCP endpoint", stateless_headers(), DISCOVER, None)
     if path := _registration_path(wire):
         headers = {"Content-Type": "application/json"}  # an empty body registers nothing
-        yield _looked_at(wire, "The registration endpoint", headers, b"{}", path)
+        yield _check_address(wire, "The registration endpoint", headers, b"{}", path)
 
 
-def _from_elsewhere(wire: ProbeClient) -> ProbeClient | None:
-    """Return a wire from an address that no proxy has. None if this machine has no such address."""
+def _with_distinct_address(wire: ProbeClient) -> ProbeClient | None:
+    """Return a client with an address that no proxy has; None if this machine has none."""
     if wire.own_address() != LOCAL:
         return wire if wire.own_address() != "::1" else None
     try:
@@ -129,7 +133,7 @@ def _registration_path(wire: ProbeClient) -> str:
         return ""
 
 
-def _looked_at(
+def _check_address(
     wire: ProbeClient, what: str, headers: Mapping[str, str], body: bytes, path: str | None
 ) -> Finding:
     claimed = {
@@ -140,35 +144,35 @@ def _looked_at(
     seen = address_probe.read_response(answer.headers.get(address_probe.RESPONSE_HEADER))
     if seen is None:
         return note(
-            f"{what} does not say which client address it sees.",
-            "It answers only with the server's SECRET_KEY: run mcp_doctor where the server runs.",
+            f"{what} does not report which client address it sees.",
+            "It needs the same SECRET_KEY: run mcp_doctor with the settings of the server.",
         )
-    return judged(what, seen, answer.own_address)
+    return address_finding(what, seen, answer.own_address)
 
 
-def judged(what: str, seen: SeenAddress, own: str) -> Finding:
+def address_finding(what: str, seen: SeenAddress, own: str) -> Finding:
     hops = [hop.strip() for hop in seen.forwarded.split(",") if hop.strip()]
     if seen.client == FORGED:
         return problem(
-            f"{what} believes any client that sends X-Forwarded-For: no limit by address holds.",
-            f"Let the proxy replace the header, not pass it on. {SET_HEADER}",
+            f"{what} believes any client that sends X-Forwarded-For: clients evade rate limits.",
+            f"Let the proxy replace the header instead of forwarding it. {SET_HEADER}",
         )
     if seen.client == own or seen.client in hops:
         return ok(f"{what} sees the client's address, {seen.client}.")
     if any(hop != FORGED for hop in hops):
         return problem(
             f"{what} sees the proxy's address, {seen.client}, for every client: all of them share "
-            "one limit.",
+            "one rate limit.",
             TRUST_PROXY.replace("ADDRESS", seen.client),
         )
     if _is_global(seen.client) and not _is_global(own):
         return warning(
-            f"{what} sees the address {seen.client}: this machine's to the outside, or a proxy's.",
+            f"{what} sees the address {seen.client}: this machine's public address, or a proxy's.",
             f"If it is a proxy's: {SET_HEADER} {TRUST_PROXY.replace('ADDRESS', seen.client)}",
         )
     return problem(
-        f"{what} sees the address {seen.client} for every client: the proxy does not say whose "
-        "request it passes on.",
+        f"{what} sees the address {seen.client} for every client: the proxy does not forward the "
+        "client's address.",
         f"{SET_HEADER} {TRUST_PROXY.replace('ADDRESS', seen.client)}",
     )
 
@@ -181,16 +185,16 @@ def _is_global(address: str) -> bool:
 
 
 NO_TOKEN = "mcp_" + "0" * 43  # well-formed but invalid
-ELSEWHERE = "https://elsewhere.invalid"  # RFC 6761: a name that nobody has
+OTHER_ORIGIN = "https://elsewhere.invalid"  # RFC 6761: a name that nobody has
 BODY_LIMIT_SECONDS = 3.0  # seconds within which a request that is too large must be rejected
 HUGE_BODY_BYTES = 10**12  # more than any limit
 SLOW_SECONDS = 2.0  # seconds after which a response is reported as slow
-PASSES = "Let the proxy pass the header {name}: see its documentation."
-LOST_TOKEN = "The header Authorization does not arrive: whoever shows a token is nobody."
-MORE = "--token TOKEN, or DJANGO_MCP_TOKEN in the environment, lets it look further."
-BUFFERED = (
-    "A proxy keeps answers back until they are whole: switch its buffering off for this path "
-    "(nginx: proxy_buffering off), and compression of text/event-stream too."
+HEADER_HINT = "Let the proxy forward the header {name}: see its documentation."
+LOST_TOKEN = "The header Authorization does not arrive: requests with a token are anonymous."
+TOKEN_HINT = "For more checks, use --token TOKEN, or DJANGO_MCP_TOKEN in the environment."
+BUFFERING_HINT = (
+    "A proxy buffers responses: turn its buffering off for this path (nginx: proxy_buffering off), "
+    "and the compression of text/event-stream too."
 )
 
 
@@ -200,28 +204,28 @@ class LiveChecks:
     def __init__(self, url: str, token: str | None, seconds: float) -> None:
         self.wire = ProbeClient(url, seconds)
         self.token = token
-        self.looks: tuple[Look, ...] = ()  # the checks that apply, set by ``arrive``
+        self.further: tuple[LiveCheck, ...] = ()  # the checks that apply, set by ``arrive``
 
     def findings(self) -> Findings:
         """Yield the findings. Later checks depend on the first one, ``arrive``."""
         try:
-            yield from self._named("the address", arrive)
+            yield from self._labelled("the address", arrive)
         except Unreachable as unreachable:
             yield problem(str(unreachable), unreachable.hint)
             return
-        for part, look in self.looks:
+        for part, check in self.further:
             try:
-                yield from self._named(part, look)
+                yield from self._labelled(part, check)
             except Unreachable as unreachable:
                 yield Finding("problem", str(unreachable), unreachable.hint, part)
 
-    def _named(self, part: str, look: Callable[[LiveChecks], Findings]) -> Findings:
-        for one in look(self):
+    def _labelled(self, part: str, check: Callable[[LiveChecks], Findings]) -> Findings:
+        for one in check(self):
             yield Finding(one.level, one.words, one.hint, part)
 
     def newest(self, method: str = "server/discover", **more: str | None) -> ProbeResponse:
         """Send a request of the newest revision. ``more`` are headers; None removes one."""
-        return self.post(standing_alone(method), around(method), more)
+        return self.post(stateless_request(method), stateless_headers(method), more)
 
     def post(
         self, body: bytes, headers: Mapping[str, str], more: Mapping[str, str | None] | None = None
@@ -231,110 +235,109 @@ class LiveChecks:
     def with_token(
         self, headers: Mapping[str, str], more: Mapping[str, str | None]
     ) -> dict[str, str]:
-        shown = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        return {
-            name: value for name, value in {**headers, **shown, **more}.items() if value is not None
-        }
+        token = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        merged = {**headers, **token, **more}
+        return {name: value for name, value in merged.items() if value is not None}
 
 
 def arrive(visit: LiveChecks) -> Findings:
     """Check that an MCP server answers and accepts the token. Choose the further checks."""
-    if visit.token and _is_in_the_clear(visit):
+    if visit.token and _is_unencrypted(visit):
         visit.token = None
         yield warning(
-            "The token is not shown: here it would go through the net in the clear.",
-            "Serve it through https.",
+            "The token is not sent, because the URL does not use https.",
+            "Serve the project over https.",
         )
     answer = visit.newest()
     if "supportedVersions" in result(answer.body):
-        visit.looks = INSIDE + OUTSIDE
+        visit.further = AUTHORIZED_CHECKS + ANONYMOUS_CHECKS
         yield arrived(answer)
-    elif answer.status == 401 and is_answer(answer.body):
-        visit.looks = OUTSIDE
+    elif answer.status == 401 and is_response(answer.body):
+        visit.further = ANONYMOUS_CHECKS
         yield refused(visit, answer)
     else:
-        yield strange(visit, answer)
+        yield unexpected_response(visit, answer)
 
 
 def arrived(answer: ProbeResponse) -> Finding:
     words = f"An MCP server answers in {answer.seconds * 1000:.0f} ms."
     if answer.seconds < SLOW_SECONDS:
         return ok(words)
-    return warning(words, "Is a worker busy with other things?")
+    return warning(words, "The worker may be busy: look at its load.")
 
 
-def _is_in_the_clear(visit: LiveChecks) -> bool:
+def _is_unencrypted(visit: LiveChecks) -> bool:
     parts = visit.wire.parts
     return parts.scheme != "https" and not is_local(parts.hostname or "")
 
 
 def refused(visit: LiveChecks, answer: ProbeResponse) -> Finding:
     if visit.token is None:
-        return note("An MCP server answers, and asks for a token.", MORE)
+        return note("An MCP server answers, and asks for a token.", TOKEN_HINT)
     # The server asks for a token although one was sent, so the header was lost.
-    if not says_invalid(answer):
-        return problem(LOST_TOKEN, PASSES.format(name="Authorization"))
+    if not rejects_token(answer):
+        return problem(LOST_TOKEN, HEADER_HINT.format(name="Authorization"))
     hint = "manage.py mcp_token list shows those that are valid, and on which server."
-    return problem("The token is refused.", hint)
+    return problem("The server rejected the token.", hint)
 
 
-def says_invalid(answer: ProbeResponse) -> bool:
+def rejects_token(answer: ProbeResponse) -> bool:
     """Whether the server received a token and found it invalid (RFC 6750, 3.1)."""
-    told = answer.headers.get("www-authenticate")
-    return answer.status == 401 and (told is None or "invalid_token" in told)
+    challenge = answer.headers.get("www-authenticate")
+    return answer.status == 401 and (challenge is None or "invalid_token" in challenge)
 
 
-def strange(visit: LiveChecks, answer: ProbeResponse) -> Finding:
+def unexpected_response(visit: LiveChecks, answer: ProbeResponse) -> Finding:
     """Return the finding for a response that is not that of an MCP server."""
     if 300 <= answer.status < 400:
         return redirected(visit, answer)
     failed = error(answer.body)
     words = str(failed.get("message", ""))[:200]
     if failed.get("code") == HEADER_MISMATCH:
-        hint = PASSES.format(
+        hint = HEADER_HINT.format(
             name=f"{http_rules.PROTOCOL_VERSION}, {http_rules.METHOD}, {http_rules.NAME}"
         )
         return problem(f"Headers are lost between client and server: {words}.", hint)
     if failed:
         hint = "Add the host to ALLOWED_HOSTS." if "ALLOWED_HOSTS" in words else "See its log."
-        return problem(f"It answers {answer.status}: {words}", hint)
+        return problem(f"The server answers {answer.status}: {words}", hint)
     if WSGI.match(answer.headers.get("server", "")):
         return problem(
-            f"A WSGI server answers, {answer.headers['server'][:60]}: it has no MCP.", SERVE_ASGI
+            f"A WSGI server answers, {answer.headers['server'][:60]}: MCP needs ASGI.", SERVE_ASGI
         )
-    told, hint = STATUSES.get(answer.status, UNKNOWN)
-    kind = answer.kind or "nothing"
-    return problem(f"{told} (status {answer.status}, {kind})", hint)
+    words, hint = STATUSES.get(answer.status, UNKNOWN_SERVER)
+    kind = answer.kind or "no content type"
+    return problem(f"{words} (status {answer.status}, {kind})", hint)
 
 
 def redirected(visit: LiveChecks, answer: ProbeResponse) -> Finding:
     target = answer.headers.get("location", "nowhere")[:200]
-    hint = "Clients do not follow redirects of a POST: give them the address it leads to."
+    hint = "Clients do not follow redirects of a POST: give them the URL of the target."
     if urljoin(visit.wire.url, target) == f"{visit.wire.url}/":
-        hint = f"Django's APPEND_SLASH answered, and no MCP server. {MOUNT}"
-    return problem(f"It answers with a redirect ({answer.status}) to {target}", hint)
+        hint = f"Django's APPEND_SLASH redirected: there is no MCP server at this path. {MOUNT}"
+    return problem(f"The server redirects ({answer.status}) to {target}", hint)
 
 
-UNKNOWN = ("Something answers that is no MCP server", "Another program may listen here.")
-PROXY = ("A proxy answers that reaches no server", "Is the ASGI server running, and where?")
+UNKNOWN_SERVER = ("The response is not that of an MCP server", "Another program may listen here.")
+UNREACHED = ("A proxy cannot reach the server", "Is the ASGI server running, and where?")
 # The Server header of WSGI servers. Behind a proxy it is the proxy's.
 WSGI = re.compile(r"gunicorn(?!/asgi)|WSGIServer|waitress|uWSGI|.*mod_wsgi|Cheroot", re.I)
 SERVE_ASGI = (
     "Serve asgi.py with an ASGI server: daphne, uvicorn, granian, hypercorn, or gunicorn with "
-    "--worker-class uvicorn_worker.UvicornWorker. A site may stay on WSGI beside it."
+    "--worker-class uvicorn_worker.UvicornWorker. The rest of the site may stay on WSGI."
 )
-DJANGO = f"Either a WSGI server answers, which has no MCP, or the application lacks it. {MOUNT}"
+NOT_MOUNTED = f"Either this is a WSGI server, or the ASGI application has no MCP server. {MOUNT}"
 STATUSES: dict[int, tuple[str, str]] = {
-    400: ("The request is refused", "If Django answered: is the host in ALLOWED_HOSTS?"),
-    401: ("Somebody before the MCP server asks who it is", "Let the proxy leave that to it."),
-    403: ("The request is refused", f"By CSRF, if Django answered. {DJANGO}"),
-    404: ("There is no MCP server at this path", DJANGO),
-    405: ("What is at this path takes no POST", DJANGO),
-    413: ("A proxy finds 200 bytes too much", "Look at its limits."),
-    500: ("The server is broken", "Its log says why."),
-    502: PROXY,
-    503: PROXY,
-    504: PROXY,
+    400: ("The request is rejected", "Is the host in ALLOWED_HOSTS?"),
+    401: ("A proxy asks for authentication", "Let the MCP server authenticate its clients."),
+    403: ("The request is rejected", f"Django's CSRF check may have done it. {NOT_MOUNTED}"),
+    404: ("There is no MCP server at this path", NOT_MOUNTED),
+    405: ("This path does not accept POST", NOT_MOUNTED),
+    413: ("A proxy rejects a body of 200 bytes", "Look at its limits."),
+    500: ("The server failed", "Its log says why."),
+    502: UNREACHED,
+    503: UNREACHED,
+    504: UNREACHED,
 }
 
 
@@ -343,22 +346,22 @@ STATUSES: dict[int, tuple[str, str]] = {
 
 def tokens(visit: LiveChecks) -> Findings:
     """Check that invalid tokens are rejected, and what a request without a token receives."""
-    wrong = visit.newest(Authorization=f"Bearer {NO_TOKEN}")
-    if not says_invalid(wrong):
-        yield problem(LOST_TOKEN, PASSES.format(name="Authorization"))
-    elif "www-authenticate" not in wrong.headers:
+    rejected = visit.newest(Authorization=f"Bearer {NO_TOKEN}")
+    if not rejects_token(rejected):
+        yield problem(LOST_TOKEN, HEADER_HINT.format(name="Authorization"))
+    elif "www-authenticate" not in rejected.headers:
         yield problem(
-            "A token that is none is refused without the header WWW-Authenticate: "
-            "clients do not learn what is asked for.",
-            PASSES.format(name="WWW-Authenticate"),
+            "An invalid token is rejected without the header WWW-Authenticate: "
+            "clients do not learn how to get a token.",
+            HEADER_HINT.format(name="WWW-Authenticate"),
         )
     else:
         yield ok("An invalid token is rejected with the right error.")
-    nobody = visit.newest("tools/list", Authorization=None)
-    if nobody.status == 401:
-        yield ok("A request without a token is asked for one.")
-    elif nobody.status == 200:
-        yield note(f"A request without a token gets what is PUBLIC: {listed(nobody)}.")
+    anonymous = visit.newest("tools/list", Authorization=None)
+    if anonymous.status == 401:
+        yield ok("A request without a token is rejected with 401.")
+    elif anonymous.status == 200:
+        yield note(f"A request without a token gets what is PUBLIC: {listed(anonymous)}.")
 
 
 def lists(visit: LiveChecks) -> Findings:
@@ -366,14 +369,14 @@ def lists(visit: LiveChecks) -> Findings:
     if answer.status == 200:
         yield ok(f"It lists {listed(answer)} {'with the token' if visit.token else ''}".rstrip())
     else:
-        yield strange(visit, answer)
+        yield unexpected_response(visit, answer)
 
 
 def listed(answer: ProbeResponse) -> str:
     found = result(answer.body)
     tools = found.get("tools")
     number = len(tools) if isinstance(tools, list) else 0
-    return counted(number, " or more" if "nextCursor" in found else "")
+    return count_tools(number, " or more" if "nextCursor" in found else "")
 
 
 # Sessions.
@@ -381,33 +384,33 @@ def listed(answer: ProbeResponse) -> str:
 
 def sessions(visit: LiveChecks) -> Findings:
     """Start, use and end a session, as clients of older revisions do."""
-    begun = visit.post(INITIALIZE, typed())
-    if begun.status != 200 or "protocolVersion" not in result(begun.body):
-        yield strange(visit, begun)
+    initialized = visit.post(INITIALIZE, json_headers())
+    if initialized.status != 200 or "protocolVersion" not in result(initialized.body):
+        yield unexpected_response(visit, initialized)
         return
-    id = begun.headers.get(http_rules.SESSION_ID)
+    id = initialized.headers.get(http_rules.SESSION_ID)
     if id is None:
         yield problem(
-            "A session begins without the header Mcp-Session-Id: no client finds it again.",
-            PASSES.format(name="Mcp-Session-Id"),
+            "The response to initialize has no header Mcp-Session-Id: sessions do not work.",
+            HEADER_HINT.format(name="Mcp-Session-Id"),
         )
         return
-    session = typed() | {http_rules.SESSION_ID: id, http_rules.PROTOCOL_VERSION: SESSIONS}
-    with _ended(visit, session):
-        found = list(_within(visit, session))
+    session = json_headers() | {http_rules.SESSION_ID: id, http_rules.PROTOCOL_VERSION: SESSIONS}
+    with _deleting_session(visit, session):
+        found = list(_use_session(visit, session))
         yield from found
     after = visit.post(request("ping"), session)
     if after.status == 404:
         yield ok("A session starts, answers and ends.")
     elif all(one.level == "ok" for one in found):
         yield warning(
-            f"A session goes on after its end (status {after.status}).",
-            "Does the proxy let DELETE through?",
+            f"A session still exists after DELETE (status {after.status}).",
+            "Does the proxy forward DELETE requests?",
         )
 
 
 @contextmanager
-def _ended(visit: LiveChecks, session: Mapping[str, str]) -> Iterator[None]:
+def _deleting_session(visit: LiveChecks, session: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
@@ -415,23 +418,22 @@ def _ended(visit: LiveChecks, session: Mapping[str, str]) -> Iterator[None]:
             visit.wire.ask("DELETE", visit.with_token(session, {}))
 
 
-def _within(visit: LiveChecks, session: Mapping[str, str]) -> Findings:
+def _use_session(visit: LiveChecks, session: Mapping[str, str]) -> Findings:
     visit.post(request("notifications/initialized", id=None), session)
     for method in ("ping", "tools/list"):
         answer = visit.post(request(method), session)
         if answer.status == 404:
             yield problem(
-                "A session is not there at its second request.",
-                "Do all processes use one database? One in memory, or in a container, is not.",
+                "The second request of a session does not find it.",
+                "All processes need the same session database: not in memory or a container.",
             )
             return
         if answer.status == 400 and "Mcp-Session-Id" in str(error(answer.body)):
-            yield problem(
-                "The header Mcp-Session-Id does not arrive.", PASSES.format(name="Mcp-Session-Id")
-            )
+            hint = HEADER_HINT.format(name="Mcp-Session-Id")
+            yield problem("The header Mcp-Session-Id does not arrive.", hint)
             return
         if answer.status != 200:
-            yield strange(visit, answer)
+            yield unexpected_response(visit, answer)
     yield _stream(visit, {**session, "Accept": http_rules.SSE_TYPE})
 
 
@@ -440,18 +442,18 @@ def _stream(visit: LiveChecks, headers: Mapping[str, str]) -> Finding:
     try:
         answer = visit.wire.ask("GET", visit.with_token(headers, {}), first=True)
     except Unreachable as unreachable:
-        return problem(f"A stream does not begin: {unreachable}", BUFFERED)
+        return problem(f"A stream does not start: {unreachable}", BUFFERING_HINT)
     if answer.status != 200 or answer.kind != http_rules.SSE_TYPE:
         return problem(
-            f"A stream is answered by {answer.status}, {answer.kind or 'nothing'}.",
-            "Does the proxy let GET with Accept: text/event-stream through?",
+            f"The request for a stream gets {answer.status}, {answer.kind or 'no content type'}.",
+            "Does the proxy forward GET requests with Accept: text/event-stream?",
         )
     if answer.silent or not answer.body:
-        return problem("A stream sent nothing within the time limit.", BUFFERED)
+        return problem("A stream sent nothing within the time limit.", BUFFERING_HINT)
     if answer.headers.get("content-encoding", "identity") != "identity":
-        return warning("A stream is compressed, so events may be delayed.", BUFFERED)
+        return warning("A stream is compressed, so events may be delayed.", BUFFERING_HINT)
     if answer.seconds > SLOW_SECONDS:
-        return warning(f"A stream began after {answer.seconds:.1f} seconds.", BUFFERED)
+        return warning(f"A stream began after {answer.seconds:.1f} seconds.", BUFFERING_HINT)
     return ok(f"A stream begins in {answer.seconds * 1000:.0f} ms, and is not buffered.")
 
 
@@ -464,23 +466,23 @@ def slashes(visit: LiveChecks) -> Findings:
     other = path.removesuffix("/") if path.endswith("/") else f"{path}/"
     if not path.strip("/"):
         return
-    headers = visit.with_token(around(), {})
+    headers = visit.with_token(stateless_headers(), {})
     answer = visit.wire.ask("POST", headers, DISCOVER, path=other)
-    if is_answer(answer.body):
+    if is_response(answer.body):
         yield ok(f"{other} is the same server.")
     else:
         yield warning(
-            f"{other} is answered by {answer.status}: a client with that address fails.",
-            "Lead both to the ASGI server, without a redirect.",
+            f"{other} is answered by {answer.status}: clients with this URL fail.",
+            "Route both to the ASGI server, without a redirect.",
         )
 
 
 def origins(visit: LiveChecks) -> Findings:
     """Check that other sites' pages are rejected: "Servers MUST validate the Origin header"."""
-    if visit.newest(Origin=ELSEWHERE).status < 400:
+    if visit.newest(Origin=OTHER_ORIGIN).status < 400:
         yield problem(
             "Pages of other sites are accepted.",
-            "The header Origin does not arrive, or CSRF_TRUSTED_ORIGINS has too much in it.",
+            "The header Origin does not arrive, or CSRF_TRUSTED_ORIGINS allows too much.",
         )
     else:
         yield ok("Pages of other sites are rejected.")
@@ -488,26 +490,26 @@ def origins(visit: LiveChecks) -> Findings:
     own = f"{parts.scheme}://{parts.netloc}"
     if visit.newest(Origin=own).status == 403:
         yield warning(
-            f"A page of {own} itself may not ask here.",
-            'Say the origin in DJANGO_MCP["URL"], and look at SECURE_PROXY_SSL_HEADER.',
+            f"Requests from pages of {own} itself are rejected.",
+            'Set DJANGO_MCP["URL"] to this origin, and check SECURE_PROXY_SSL_HEADER.',
         )
 
 
 def hosts(visit: LiveChecks) -> Findings:
     with suppress(Unreachable):  # no response is as good as a rejection
         # Without the token: with this Host, a proxy may pass the request to another site.
-        if is_answer_to(visit.newest(Host="elsewhere.invalid", Authorization=None)):
+        if is_mcp_response(visit.newest(Host="elsewhere.invalid", Authorization=None)):
             yield warning(
-                "It answers to any name in the header Host.",
-                'ALLOWED_HOSTS has "*" in it, or the proxy puts in a name of its own.',
+                "The server accepts any name in the header Host.",
+                'ALLOWED_HOSTS contains "*", or the proxy replaces the header.',
             )
             return
     yield ok("Other host names are rejected.")
 
 
-def is_answer_to(answer: ProbeResponse) -> bool:
+def is_mcp_response(answer: ProbeResponse) -> bool:
     """Whether the MCP server accepted the request or asked for a token."""
-    return answer.status in (200, 401) and is_answer(answer.body)
+    return answer.status in (200, 401) and is_response(answer.body)
 
 
 def body_limit(visit: LiveChecks) -> Findings:
@@ -521,7 +523,7 @@ def body_limit(visit: LiveChecks) -> Findings:
         return
     wire = ProbeClient(visit.wire.url, min(visit.wire.seconds, BODY_LIMIT_SECONDS))
     try:
-        wire.ask("POST", around() | {"Content-Length": str(HUGE_BODY_BYTES)}, b"")
+        wire.ask("POST", stateless_headers() | {"Content-Length": str(HUGE_BODY_BYTES)}, b"")
     except Unreachable as unreachable:
         if unreachable.is_timeout:
             yield warning(
@@ -537,12 +539,12 @@ def schemes(visit: LiveChecks) -> Findings:
     if parts.scheme == "https" and parts.port is None:
         plain = ProbeClient(parts._replace(scheme="http").geturl(), min(visit.wire.seconds, 3))
         with suppress(Unreachable):
-            if is_answer_to(plain.ask("POST", around(), DISCOVER)):
+            if is_mcp_response(plain.ask("POST", stateless_headers(), DISCOVER)):
                 yield warning(
-                    "It answers over http too, where tokens would go in the clear.",
+                    "The server answers over http too, where tokens are not encrypted.",
                     "Let the proxy redirect http to https.",
                 )
-    elif _is_in_the_clear(visit):
+    elif _is_unencrypted(visit):
         yield warning("The URL is not https.", "Access tokens are sent unencrypted.")
 
 
@@ -557,8 +559,8 @@ def page(visit: LiveChecks) -> Findings:
         yield note(f"A browser gets no page (status {answer.status}).")
 
 
-Look = tuple[str, Callable[[LiveChecks], Findings]]
-OUTSIDE: tuple[Look, ...] = (
+LiveCheck = tuple[str, Callable[[LiveChecks], Findings]]
+ANONYMOUS_CHECKS: tuple[LiveCheck, ...] = (
     ("tokens", tokens),
     ("pages and hosts", origins),
     ("pages and hosts", hosts),
@@ -568,4 +570,8 @@ OUTSIDE: tuple[Look, ...] = (
     ("large requests", body_limit),
     ("browsers", page),
 )
-INSIDE: tuple[Look, ...] = (("tools", lists), ("sessions", sessions), ("HTTP+SSE", older))
+AUTHORIZED_CHECKS: tuple[LiveCheck, ...] = (
+    ("tools", lists),
+    ("sessions", sessions),
+    ("HTTP+SSE", legacy_sse),
+)

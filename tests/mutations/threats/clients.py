@@ -71,7 +71,7 @@ ROWS = (
     ),
     Mutation(
         "T10", "the same again is the same client",
-        (Edit(REGISTER, "if known := _known(said, address):", "if known := None:"),),
+        (Edit(REGISTER, "if known := _reusable_client(metadata, address):", "if known := None:"),),
         ("test_repeated_registration_is_one_row_and_not_limited",),
     ),
     Mutation(
@@ -86,7 +86,7 @@ ROWS = (
     ),
     Mutation(
         "T10", "the unused are forgotten after their time",
-        (Edit(UNUSED, "    reap(expired())\n", ""),),
+        (Edit(UNUSED, "    delete_unused(expired())\n", ""),),
         ("test_registration_deletes_clients_unused_for_a_day",),
     ),
     Mutation(
@@ -96,7 +96,8 @@ ROWS = (
     ),
     Mutation(
         "T10", "who holds a code or a token is not forgotten",
-        (Edit(UNUSED, "        found = found.exclude(Exists(held))\n", "        pass\n"),),
+        (Edit(UNUSED, "        clients = _without_rows_in(clients, model._default_manager.all())\n",
+              "        pass\n"),),
         ("test_client_with_code_token_consent_or_block_is_not_deleted",),
     ),
     Mutation(
@@ -107,12 +108,12 @@ ROWS = (
     ),
     Mutation(
         "T10", "who was authorized once is not kept for ever",
-        (Edit(UNUSED, "    _reap_idle_in_time()\n", ""),),
+        (Edit(UNUSED, "    _delete_idle_occasionally()\n", ""),),
         ("test_registration_deletes_clients_unused_for_90_days",),
     ),
     Mutation(
         "T10", "whose token is good is not forgotten, however long it was not used",
-        (Edit(UNUSED, "return _without(found, _living())", "return found"),),
+        (Edit(UNUSED, "        clients = _without_rows_in(clients, rows)\n", "        pass\n"),),
         ("test_client_with_a_valid_token_is_not_deleted",),
     ),
     Mutation(
@@ -134,7 +135,7 @@ ROWS = (
     ),
     Mutation(
         "T11", "no address is hidden",
-        (Edit(REDIRECTS, 'if _is_nowhere(parts.hostname or "") else None',
+        (Edit(REDIRECTS, 'if _is_invalid_address(parts.hostname or "") else None',
               "if False else None"),),
         BAD_URI,
     ),
@@ -176,7 +177,7 @@ ROWS = (
     ),
     Mutation(
         "T12", "links are safe to follow, or not kept",
-        (Edit(CLIENTS, 'value.startswith("https://") and not wrong(value)', "True"),),
+        (Edit(CLIENTS, "if is_https and not uri_problem(value) else", "if True else"),),
         ("test_unsafe_links_of_a_client_are_not_stored",),
     ),
     Mutation(
@@ -200,7 +201,7 @@ ROWS = (
               "user=__import__(\"django.contrib.auth\").contrib.auth.get_user_model().objects"
               ".create_user(generate_client_secret()[:20]),"),
          Edit("oauth/validators.py",
-              "if registered_itself(client) and grant_type not in GRANTS:", "if False:")),
+              "if is_self_registered(client) and grant_type not in GRANTS:", "if False:")),
         ("test_registered_client_gets_only_the_code_grant",),
     ),
     Mutation(
@@ -215,13 +216,14 @@ ROWS = (
     ),
     Mutation(
         "T18", "a session cookie makes no owner",
-        (Edit(REGISTER, "or _let_in(said, address)", "or _let_in(said, address, request.user)"),
-         Edit(REGISTER, "def _let_in(said: ClientMetadata, address: str)",
-              "def _let_in(said: ClientMetadata, address: str, user: Any)"),
-         Edit(REGISTER, "_created(said, *_register(said, address))",
-              "_created(said, *_register(said, address, user))"),
-         Edit(REGISTER, "def _register(said: ClientMetadata, address: str)",
-              "def _register(said: ClientMetadata, address: str, user: Any)"),
+        (Edit(REGISTER, "or _register_alone(metadata, address)",
+              "or _register_alone(metadata, address, request.user)"),
+         Edit(REGISTER, "def _register_alone(metadata: ClientMetadata, address: str)",
+              "def _register_alone(metadata: ClientMetadata, address: str, user: Any)"),
+         Edit(REGISTER, "_created(metadata, *_register(metadata, address))",
+              "_created(metadata, *_register(metadata, address, user))"),
+         Edit(REGISTER, "def _register(metadata: ClientMetadata, address: str)",
+              "def _register(metadata: ClientMetadata, address: str, user: Any)"),
          Edit(REGISTER, "user=None,", "user=user if user.is_authenticated else None,")),
         ("test_registration_with_a_session_cookie_has_no_owner",),
     ),

@@ -25,22 +25,22 @@ ROWS = (
     ),
     Mutation(
         "T1", "who may not hear of an error is not sent to where it says",
-        (Edit(AUTHORIZE, "if isinstance(error, FatalClientError) or not wrong.redirect_uri:",
-              "wrong.redirect_uri = self.request.GET.get(\"redirect_uri\")\n"
-              "        if not wrong.redirect_uri:"),),
+        (Edit(AUTHORIZE, "if isinstance(error, FatalClientError) or not details.redirect_uri:",
+              "details.redirect_uri = self.request.GET.get(\"redirect_uri\")\n"
+              "        if not details.redirect_uri:"),),
         ("test_unregistered_redirect_uri_is_never_redirected_to",),
     ),
     Mutation(
         "T1", "who may not hear of an error is not sent there, known or not",
-        (Edit(AUTHORIZE, "if isinstance(error, FatalClientError) or not wrong.redirect_uri:",
-              "wrong.redirect_uri = self.request.GET.get(\"redirect_uri\")\n"
-              "        if not wrong.redirect_uri:"),
-         Edit(AUTHORIZE, "        if self.is_strangers(uri):\n", "        if False:\n")),
+        (Edit(AUTHORIZE, "if isinstance(error, FatalClientError) or not details.redirect_uri:",
+              "details.redirect_uri = self.request.GET.get(\"redirect_uri\")\n"
+              "        if not details.redirect_uri:"),
+         Edit(AUTHORIZE, "if self.leads_to_unverified_site(uri):", "if False:")),
         ("test_unknown_client_id_never_redirects",),
     ),
     Mutation(
         "T1", "an error leads nobody to the site of a client that registered itself",
-        (Edit(AUTHORIZE, "        if self.is_strangers(uri):\n", "        if False:\n"),),
+        (Edit(AUTHORIZE, "if self.leads_to_unverified_site(uri):", "if False:"),),
         ("test_error_does_not_redirect_to_the_site_of_a_self_registered_client",),
     ),
     Mutation(
@@ -89,13 +89,13 @@ ROWS = (
     ),
     Mutation(
         "T12", "a name is cleaned before it is shown",
-        (Edit(CONSENT, 'return ConsentClient(plain(application.name), source, host)',
+        (Edit(CONSENT, 'return ConsentClient(displayable(application.name), source, host)',
               "return ConsentClient(application.name, source, host)"),),
         ("test_client_name_cannot_inject_html_or_text",),
     ),
     Mutation(
         "T12", "nobody vouches for who registered itself",
-        (Edit(CONSENT, "if is_vouched_for(application) else Source.DCR", ""),
+        (Edit(CONSENT, "if is_registered_by_staff(application) else Source.DCR", ""),
          Edit(CONSENT, "if application.registration_source == Source.CIMD:", "if False:")),
         ("test_self_registered_client_with_a_famous_name_is_unverified",
          "test_whole_host_of_a_client_id_is_shown"),
@@ -122,7 +122,7 @@ ROWS = (
     ),
     Mutation(
         "T16", "what is held counts only if it was shown",
-        (Edit(AUTHORIZE, "if shown is None or one in shown", ""),),
+        (Edit(AUTHORIZE, "if shown is None or scope in shown", ""),),
         ("test_scope_granted_elsewhere_after_the_page_was_shown_is_not_included",
          "test_token_deleted_after_the_page_was_shown_does_not_widen_the_grant",
          "test_form_without_the_shown_scopes_grants_the_requested_ones"),
@@ -130,7 +130,7 @@ ROWS = (
     Mutation(
         "T16", "scopes of other APIs are not for who registered itself",
         (Edit(VALIDATORS,
-              "return known & offered().keys() if registered_itself(client) else known",
+              "return known & offered().keys() if is_self_registered(client) else known",
               'return known | {"read"}'),),
         ("test_unknown_and_foreign_scopes_are_ignored",
          "test_request_without_any_known_scope_is_rejected"),
@@ -146,25 +146,25 @@ ROWS = (
     Mutation(
         "T16", "a sibling has no more than the first",
         (Edit("oauth/refresh_tokens.py",
-              "return RefreshTokenUse.AGAIN, successor.access_token.scope",
-              'return RefreshTokenUse.AGAIN, "mcp mcp:write"'),),
+              "return RefreshTokenUse.ADD_SIBLING, successor.access_token.scope",
+              'return RefreshTokenUse.ADD_SIBLING, "mcp mcp:write"'),),
         ("test_second_refresh_within_the_grace_gets_no_wider_scopes",),
     ),
     Mutation(
         "T17", "only whom the project registered as its own is trusted",
-        (Edit(AUTHORIZE, "return bool(is_own and wishes and", "return bool(wishes and"),),
+        (Edit(AUTHORIZE, "return bool(is_own and skips_page and", "return bool(skips_page and"),),
         ("test_self_registered_client_cannot_skip_the_consent",),
     ),
     Mutation(
         "T17", "what django-oauth-toolkit would not ask is asked",
-        (Edit(AUTHORIZE, "        found = self.asked()\n        if self.is_trusted(found):",
-              "        found = self.asked()\n"
+        (Edit(AUTHORIZE, "        found = self.validated()\n        if self.is_trusted(found):",
+              "        found = self.validated()\n"
               "        from oauth2_provider.models import get_access_token_model\n"
               "        mine = get_access_token_model().objects.filter(\n"
               "            user=request.user, application=found.application\n"
               "        )\n"
               '        if request.GET.get("approval_prompt") == "auto" and mine.exists():\n'
-              "            return self.granted(found)\n"
+              "            return self.issue_code(found)\n"
               "        if self.is_trusted(found):"),),
         ("test_consent_is_asked_each_time",
          "test_prompt_none_never_gives_a_code_after_an_earlier_consent"),
@@ -172,7 +172,7 @@ ROWS = (
     ),
     Mutation(
         "T17", "silence is no consent",
-        (Edit(AUTHORIZE, "        if away := self.turned_away(found):\n"
+        (Edit(AUTHORIZE, "        if away := self.redirect_without_page(found):\n"
               "            return away\n", ""),),
         ("test_prompt_none_never_gives_a_code_after_an_earlier_consent",),
     ),
@@ -184,8 +184,8 @@ ROWS = (
     Mutation(
         "T17", "a second page of django-oauth-toolkit's is told apart",
         (Edit(VALIDATORS,
-              "return not registered_itself(request.client) or bool(request.headers.get(OUR_VIEW))",
-              "return True"),),
+              "not is_self_registered(request.client) or bool(request.headers.get(OUR_VIEW))",
+              "True"),),
         ("test_second_authorization_view_gives_no_code_to_self_registered_clients",),
     ),
     Mutation(
@@ -197,8 +197,7 @@ ROWS = (
     ),
     Mutation(
         "T18", "an answer is the person's own",
-        (Edit(AUTHORIZE, "@method_decorator([login_not_required, guarded, csrf_protect]",
-              "@method_decorator([login_not_required, guarded, csrf_exempt]"),
+        (Edit(AUTHORIZE, "_security_headers, csrf_protect]", "_security_headers, csrf_exempt]"),
          Edit(AUTHORIZE, "import csrf_protect", "import csrf_exempt")),
         ("test_consent_needs_a_csrf_token",
          "test_page_shown_to_one_user_cannot_be_answered_as_another"),
@@ -244,8 +243,8 @@ ROWS = (
     ),
     Mutation(
         "T27", "a state is given back encoded",
-        (Edit(AUTHORIZE, 'uri = f"{wrong.redirect_uri}{separator}{wrong.urlencoded}"',
-              'uri = f"{wrong.redirect_uri}{separator}error={wrong.error}&state={wrong.state}"'),),
+        (Edit(AUTHORIZE, "{separator}{details.urlencoded}",
+              "{separator}error={details.error}&state={details.state}"),),
         ("test_state_is_returned_unchanged",),
     ),
     Mutation(

@@ -63,7 +63,7 @@ ROWS = (
     ),
     Mutation(
         "T3", "a code that comes again ends what it was good for",
-        (Edit(REDEEMING, "            _end_what_was_issued(code, client)\n", ""),),
+        (Edit(REDEEMING, "            _revoke_issued_tokens(code, client)\n", ""),),
         ("test_replayed_code_revokes_its_tokens",),
     ),
     Mutation(
@@ -74,7 +74,7 @@ ROWS = (
     ),
     Mutation(
         "T3", "who lost the race ends what was issued",
-        (Edit(REDEEMING, "            _end_what_was_issued(request.code, request.client)\n", ""),),
+        (Edit(REDEEMING, "            _revoke_issued_tokens(request.code, request.client)\n", ""),),
         ("test_losing_request_for_a_code_issues_nothing_and_revokes_the_tokens",),
     ),
     Mutation(
@@ -98,13 +98,13 @@ ROWS = (
     ),
     Mutation(
         "T3", "codes are not remembered for ever",
-        (Edit(REDEEMING, "            forget_codes()\n", "            pass\n"),),
+        (Edit(REDEEMING, "            delete_old_codes()\n", "            pass\n"),),
         ("test_redeemed_codes_are_stored_by_digest_until_they_expire",),
     ),
     Mutation(
         "T5", "who names no server gets the only one there is",
-        (Edit(TARGETS, "sorted(named or held & known or _meant())",
-              "sorted(named or held & known)"),),
+        (Edit(TARGETS, "sorted(wanted or allowed & known or _only_default_server())",
+              "sorted(wanted or allowed & known)"),),
         ("test_token_without_a_requested_resource_is_for_the_only_server",
          "test_resource_is_required_if_there_are_several_servers"),
     ),
@@ -115,30 +115,29 @@ ROWS = (
     ),
     Mutation(
         "T5", "tokens are for servers that there are",
-        (Edit(TARGETS, "if not named <= known or (held and not named <= held)",
-              "if (held and not named <= held)"),),
+        (Edit(TARGETS, "if not wanted <= known:", "if False:"),),
         ("test_token_request_for_an_unknown_resource_is_an_invalid_target",),
     ),
     Mutation(
         "T6", "what was granted for one server is not for another",
-        (Edit(TARGETS, " or (held and not named <= held) or", " or"),),
+        (Edit(TARGETS, "if allowed and not wanted <= allowed:", "if False:"),),
         ("test_grant_for_one_server_cannot_be_used_for_another",
          "test_grant_for_two_servers_can_be_narrowed_but_not_widened_again"),
     ),
     Mutation(
         "T6", "every resource that is named is judged",
-        (Edit(TARGETS, "    found = sent or request.resource or []",
+        (Edit(TARGETS, "    found = in_body or request.resource or []",
               "    found = request.resource or []"),),
         ("test_grant_for_one_server_cannot_be_used_for_another",),
     ),
     Mutation(
         "T6", "a grant for a server that is no more is for none",
-        (Edit(TARGETS, " or (held and not held & known):", ":"),),
+        (Edit(TARGETS, "if allowed and not allowed & known:", "if False:"),),
         ("test_grant_for_a_removed_server_is_an_invalid_target",),
     ),
     Mutation(
         "T6", "spellings of one name are one",
-        (Edit(PROTECTED, '{at}{parts.path.rstrip(\'/\')}"', '{at}{parts.path}"'),),
+        (Edit(PROTECTED, '{suffix}{parts.path.rstrip(\'/\')}"', '{suffix}{parts.path}"'),),
         ("test_resource_is_normalized_at_the_token_endpoint",),
     ),
     Mutation(
@@ -149,13 +148,13 @@ ROWS = (
     ),
     Mutation(
         "T13", "who registered itself has the code grant alone",
-        (Edit(VALIDATORS, "if registered_itself(client) and grant_type not in GRANTS:",
+        (Edit(VALIDATORS, "if is_self_registered(client) and grant_type not in GRANTS:",
               "if False:"),),
         ("test_self_registered_client_can_use_only_the_code_grant",),
     ),
     Mutation(
         "T13", "who registered itself gets codes alone",
-        (Edit(VALIDATORS, 'if registered_itself(client) and response_type != "code":',
+        (Edit(VALIDATORS, 'if is_self_registered(client) and response_type != "code":',
               "if False:"),
          Edit("oauth/conf.py", '    "IMPLICIT_GRANT",\n', "")),
         ("test_self_registered_client_cannot_use_the_implicit_grant",),
@@ -165,7 +164,7 @@ ROWS = (
         "T13", "a machine has a service user, and a secret",
         (Edit(VALIDATORS, "        if client.client_type != CONFIDENTIAL:\n"
               "            return False\n"
-              "        return may_use(client.user, self.aim(request, (), scopes))",
+              "        return may_use(client.user, self.set_targets(request, (), scopes))",
               "        return True"),),
         ("test_machine_client_without_service_user_or_secret_gets_no_token",
          "test_machine_client_acts_as_its_service_user"),
@@ -185,23 +184,23 @@ ROWS = (
     Mutation(
         "T13", "another door is shut to who registered itself",
         (Edit(VALIDATORS,
-              "return not registered_itself(request.client) or bool(request.headers.get(OUR_VIEW))",
-              "return True"),),
+              "not is_self_registered(request.client) or bool(request.headers.get(OUR_VIEW))",
+              "True"),),
         ("test_second_authorization_view_rejects_self_registered_clients",),
     ),
     Mutation(
         "T13", "another door is shut to what is ours",
-        (Edit(VALIDATORS, "    return concerns_us(client, request.scopes)\n",
+        (Edit(VALIDATORS, "    return is_for_mcp_servers(client, request.scopes)\n",
               "    return False\n"),),
         ("test_second_authorization_view_rejects_our_scopes",),
     ),
     Mutation(
         "T13", "a blocked client is unknown",
-        (Edit(VALIDATORS, "if _is_id(client_id) and not _is_blocked(client_id, request):",
-              "if _is_id(client_id):"),
-         Edit("oauth/client_registry.py",
-              "        return found is not None and found.blocked is not None\n",
-              "        return False\n")),
+        (Edit("oauth/client_registry.py",
+              "if _is_valid_id(client_id) and not _is_blocked(client_id, request):",
+              "if _is_valid_id(client_id):"),
+         Edit("oauth/client_registry.py", "    if found.blocked is not None:\n",
+              "    if False:\n")),
         ("test_blocked_client_is_rejected_at_every_endpoint",),
     ),
     Mutation(

@@ -6,34 +6,37 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from ...activity import forget_old, old
-from ...registration_limits import expired, idle, reap, reap_idle, unused
-from ...upstream_accounts import forget_bindings
+from ...activity import delete_expired_activities, expired_activities
+from ...registration_limits import delete_idle, delete_unused, expired, idle, unused
+from ...upstream_accounts import delete_old_bindings
 
 ROWS_PER_BATCH = 500
 
 
 class Command(BaseCommand):
     help = (
-        "Forget the clients that made themselves known longer than UNUSED seconds ago and that "
-        "nobody authorized since, and those that registered themselves, were authorized, and were "
-        "not used for 90 days. Whoever has a token that is good, or is blocked stays. "
-        "What clients did for people is forgotten after 90 days."
+        "Delete clients that registered themselves more than UNUSED seconds ago and that no user "
+        "has authorized since, and clients that registered themselves, were authorized, and were "
+        "not used for 90 days. Clients with a valid token and blocked clients are kept. "
+        "Records of client activity are deleted after 90 days."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--dry-run", action="store_true", help="Only tell how many.")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="Only show how many would be deleted."
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         before = expired()
         if options["dry_run"]:
-            self.stdout.write(f"Would forget {unused(before).count() + idle().count()} clients.")
-            self.stdout.write(f"Would forget {old().count()} records of what clients did.")
+            clients = unused(before).count() + idle().count()
+            self.stdout.write(f"Would delete {clients} clients.")
+            self.stdout.write(f"Would delete {expired_activities().count()} records of activity.")
             return
         total = 0
-        while count := reap(before, ROWS_PER_BATCH) + reap_idle(ROWS_PER_BATCH):
+        while count := delete_unused(before, ROWS_PER_BATCH) + delete_idle(ROWS_PER_BATCH):
             total += count
-        while forget_bindings():
+        while delete_old_bindings():
             pass
-        self.stdout.write(f"Forgot {total} clients.")
-        self.stdout.write(f"Forgot {forget_old()} records of what clients did.")
+        self.stdout.write(f"Deleted {total} clients.")
+        self.stdout.write(f"Deleted {delete_expired_activities()} records of activity.")
