@@ -1,10 +1,11 @@
 """
-The canary campaign: what a caller may not see is marked, and looked for in whatever comes out.
+The canary campaign: values that a caller may not see are marked, and searched for in all output.
 
-``models`` are the rows, ``world`` fills them with canaries, ``exposed`` and ``site`` are what a
-project would declare over them, ``attempts`` is what an attacker tries, ``clients`` are the ways
-in, ``campaign`` tries it and looks, ``gates`` are what the house is like without each of its gates.
+``models`` defines the rows and ``dataset`` fills them with canaries. ``exposed`` and ``site`` are
+what a project would declare for them. ``attempts`` lists what an attacker tries, with the clients
+of ``clients``. ``campaign`` executes attempts and checks the output. ``defences`` removes one
+defence at a time: the campaign must then find a leak.
 
-``CANARY_EXAMPLES=100 python -m pytest tests/security/test_canaries.py`` is a longer one than usual:
-so many examples, of 25 attempts each, for every aim and revision.
+``CANARY_EXAMPLES=100 python -m pytest tests/security/test_canaries.py`` runs more examples than
+usual, each of 25 attempts, for every aim and revision.
 """

@@ -1,9 +1,9 @@
 """
-What an attacker tries: each attempt is data, drawn from what anybody could guess.
+The attempts of an attacker, as data, drawn from what anybody could guess.
 
-Rule: guesses are good ones - real keys of hidden rows, real beginnings of hidden values, names of
-columns that are not in the whitelist - and the sharpest comes first in each list, because that is
-what Hypothesis tries first. An attempt says nothing of how it is carried out.
+Guesses are good: keys of hidden rows, prefixes of hidden values, names of columns that are not
+whitelisted. The most dangerous ones come first in each list, because Hypothesis tries them first.
+An attempt does not contain how it is executed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from .world import AMOUNT, DAY, HIDDEN, NOWHERE, RANK, VISIBLE, number
+from .dataset import AMOUNT, DAY, HIDDEN, NOWHERE, RANK, VISIBLE, number
 
 JSON = dict[str, Any]
 
@@ -34,12 +34,12 @@ class Attempt:
 
     @property
     def text(self) -> str:
-        """What the attacker said, which may come back."""
+        """The attacker's own input, which responses may repeat."""
         return json.dumps([self.method, self.params], default=str)
 
     @property
     def left(self) -> str:
-        """What of it may be in a row that alice sees from now on."""
+        """The part of the input that may be stored in a row that alice sees."""
         arguments = self.params.get("arguments", {})
         return json.dumps([arguments.get("title"), arguments.get("word")])
 
@@ -104,7 +104,7 @@ SMUGGLED = st.sampled_from(
         "labels__tenant__name",
     ]
 )  # fmt: skip
-# What they would have to be given, to tell something.
+# Arguments with which they would reveal something.
 FITTING: JSON = {
     "secret__startswith": "kanary", "secret__contains": "nary-1", "secret_rank__gte": 1,
     "author__secret__startswith": "kanary", "remarks__text__startswith": "kanary",
@@ -120,12 +120,12 @@ SEARCHES = st.sampled_from(["search_paper", "search_paper", "search_numbered", "
 
 
 def _only_plausible(found: JSON) -> JSON:
-    """Attackers read schemas: most filters are given what they take."""
+    """Attackers read schemas: most values fit the filter."""
     return {name: value for name, value in found.items() if value is not None}
 
 
 def searches() -> st.SearchStrategy[JSON]:
-    """The arguments of a search: mostly right, so that they get somewhere."""
+    """Arguments of a search, mostly valid, so that the search runs."""
     right = {
         "query": WORDS, "ordering": ORDERS,
         "limit": LIMITS, "author": AUTHORS, "state": st.sampled_from(["draft", "final"]),
@@ -142,7 +142,7 @@ def searches() -> st.SearchStrategy[JSON]:
 
 
 def called(tool: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Attempt]:
-    """A call of a tool that binds what it is given."""
+    """A call of a tool that binds a model instance."""
     return st.fixed_dictionaries(arguments).map(
         lambda given: Attempt("keyed", "tools/call", {"name": tool, "arguments": given})
     )
@@ -295,17 +295,17 @@ FEW = {"lists": 4, "redirects": 10, "page": 12, "pages": 25}  # where there is n
 
 
 def size(aim: str, number: int) -> int:
-    """How many different attempts there are, up to ``number``."""
+    """Return the number of different attempts, up to ``number``."""
     return min(number, FEW.get(aim, number))
 
 
 def several(aim: str, number: int) -> st.SearchStrategy[list[Attempt]]:
-    """Different attempts: Hypothesis would try many a thing again."""
+    """Lists of different attempts; Hypothesis alone would repeat many."""
     most, said = size(aim, number), operator.attrgetter("text")
     return st.lists(ATTEMPTS[aim], min_size=most, max_size=most, unique_by=said)
 
 
 def mixed(number: int) -> st.SearchStrategy[list[tuple[Attempt, ...]]]:
-    """Rounds of attempts, ``number`` in all, of which each has one of each aim."""
+    """Lists of ``number`` attempts, in rounds with one attempt of each aim."""
     each = st.tuples(*(several(aim, number // len(ATTEMPTS)) for aim in ATTEMPTS))
     return each.map(lambda found: [tuple(filter(None, some)) for some in zip_longest(*found)])

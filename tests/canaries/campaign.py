@@ -1,9 +1,9 @@
 """
-Trying it: each attempt in both worlds, and a look at everything that came of it.
+Execution of attempts, with and without hidden rows, and the search for leaks in all output.
 
-Rule: what is sent, logged or stored holds no canary that the attacker did not say himself; the
-same attempt has the same answer, byte for byte, whether hidden rows are there or not; and where
-rows are named by their keys, the same queries were asked.
+Whatever is sent, logged or stored contains no canary that the attacker did not send himself. The
+same attempt gets the same response, byte for byte, whether hidden rows exist or not. Where rows are
+named by their keys, the same queries are executed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from django.test.utils import CaptureQueriesContext
 from tests.client import RpcError
 
 from .attempts import Attempt
+from .change_delivery import deliver_after_attempt, deliver_changes, held
 from .clients import FRAMING, MADE_UP, visited
+from .dataset import CANARIES, HIDDEN, MARKER, VISIBLE, whole, without
 from .exposed import BUGS
 from .models import Paper
-from .news import held, tell, tell_of_attempt
-from .world import BELL, CANARIES, HIDDEN, VISIBLE, whole, without
 
 JSON = dict[str, Any]
 CORE = re.compile(rf"(?:{'|'.join(CANARIES)})[\w-]*")
@@ -39,17 +39,17 @@ FOUND = re.compile(rf"[\w.:/-]*(?:{'|'.join(CANARIES)})[\w.-]*")
 LITERAL = re.compile(r"'(?:[^']|'')*'|\s*-?\b\d+\b")
 OWN = re.compile(
     "^(RELEASE |ROLLBACK TO )?SAVEPOINT|django_mcp_"
-)  # names made up, told when it fits
+)  # random names; checked only where they fit
 Connected = Callable[[], Any]  # makes a client
 
 
 class Leak(AssertionError):
-    """Something came out."""
+    """A canary was found in the output."""
 
 
 @dataclass
 class Seen:
-    """What an attempt brought to light."""
+    """The output of an attempt."""
 
     sent: list[Any] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
@@ -73,7 +73,7 @@ def campaign(connected: Connected, attempts: Sequence[Attempt]) -> None:
 
 
 def _comparable(sent: Sequence[Any]) -> list[str]:
-    """What was sent, whatever was made up for it, and however it was framed."""
+    """Return what was sent, without random values and framing."""
     lines = (line for one in sent for line in _lines(one))
     return sorted(MADE_UP.sub("...", line) for line in lines if line and not FRAMING.match(line))
 
@@ -89,10 +89,10 @@ def _tell(attempt: Attempt, what: str, ours: list[str], theirs: list[str]) -> No
 
 
 def _tried(connected: Connected, attempts: Sequence[Attempt]) -> list[Seen]:
-    """What came of each attempt, once the rows that were written have been looked at."""
+    """Execute attempts and return their outputs, after checking the stored rows."""
     with connected() as client, held():
         if client.revision.handshake:
-            client.request("resources/subscribe", uri=BELL)
+            client.request("resources/subscribe", uri=MARKER)
         seen = [_observed(client, attempt) for attempt in attempts]
     said = "".join(attempt.text for attempt in attempts)
     for row in _stored():
@@ -103,7 +103,7 @@ def _tried(connected: Connected, attempts: Sequence[Attempt]) -> list[Seen]:
 
 
 def _stored() -> Iterator[str]:
-    """Every row that the package writes."""
+    """Iterate over all rows of the package."""
     for model in (*apps.get_app_config("django_mcp").get_models(), LogEntry):
         for row in model._default_manager.values():
             yield f"{model.__name__}: {row}"
@@ -114,7 +114,7 @@ def _observed(client: Any, attempt: Attempt) -> Seen:
     reset_queries()  # of which only so many are kept
     with _log(seen.logged), CaptureQueriesContext(connection) as captured:
         TRIED[attempt.kind](client, attempt)
-        tell_of_attempt(client)
+        deliver_after_attempt(client)
     seen.sent = client.received[before:]
     asked = (query["sql"] for query in captured)
     seen.queries = [_plain(sql) for sql in asked if not OWN.search(sql)]
@@ -122,13 +122,13 @@ def _observed(client: Any, attempt: Attempt) -> Seen:
 
 
 def _plain(sql: str) -> str:
-    """A query without what a row that was saved held, which differs each time."""
+    """Return a query without the values of saved rows, which vary."""
     return LITERAL.sub("?", sql) if sql.startswith(("INSERT", "UPDATE")) else sql
 
 
 @contextmanager
 def _log(found: list[str]) -> Iterator[None]:
-    """Everything that is logged, by anybody but Django's own record of queries."""
+    """Capture all log records except Django's log of queries."""
     listener = logging.Handler()
     listener.emit = lambda record: found.append(_FORMAT.format(record))  # type: ignore[method-assign]
     listener.addFilter(lambda record: record.name != "django.db.backends")
@@ -157,7 +157,7 @@ def _look(attempt: Attempt, seen: Seen, said: str) -> None:
 
 
 def _is_said(found: str, said: str) -> bool:
-    """Whether it is the attacker's own words."""
+    """Return whether a text is the attacker's own input."""
     core = CORE.search(found)
     return core is not None and core[0].rstrip("-_.") in said
 
@@ -178,7 +178,7 @@ def _keyed(client: Any, attempt: Attempt) -> None:
 
 
 def _paged(client: Any, attempt: Attempt) -> None:
-    """All of the pages: how many there are is an answer too."""
+    """Read all pages: their number is information, too."""
     params, cursor = attempt.params, None
     for _ in range(12):
         asked = _after(params, cursor)
@@ -189,7 +189,7 @@ def _paged(client: Any, attempt: Attempt) -> None:
 
 
 def _after(params: JSON, cursor: str | None) -> JSON:
-    """The same, from ``cursor`` on."""
+    """Read all pages from ``cursor`` on."""
     if cursor is None:
         return params
     if "arguments" not in params:
@@ -203,7 +203,7 @@ def _next(result: JSON) -> str | None:
 
 
 def _cursor(client: Any, attempt: Attempt) -> None:
-    """A cursor of one search, changed, or given to another."""
+    """Use the cursor of a search, changed, or with another search."""
     cursor = _next(_request(client, "tools/call", attempt.params) or {}) or "x"
     bent = {"next": cursor, "other": cursor, "cut": cursor[:-3], "forged": "WyIxIl0:1:x"}
     params = attempt.params
@@ -213,18 +213,18 @@ def _cursor(client: Any, attempt: Attempt) -> None:
 
 
 def _listen(client: Any, attempt: Attempt) -> None:
-    """Subscribe, let everything change, what is hidden before the rest, and hear what is told."""
+    """Subscribe, change all rows, hidden ones first, and collect the notifications."""
     with _subscribed(client, attempt.params["uris"]):
         for keys in (HIDDEN, VISIBLE):
             with TestCase.captureOnCommitCallbacks(execute=True):
                 for paper in Paper.objects.filter(pk__in=keys).order_by("pk"):
                     paper.save()
-            tell(client)
+            deliver_changes(client)
 
 
 @contextmanager
 def _subscribed(client: Any, uris: Sequence[str]) -> Iterator[None]:
-    if client.revision.handshake:  # whoever has shaken hands is told of lists, and of the bell
+    if client.revision.handshake:  # sessions are notified of lists and of the marker
         for uri in uris:
             _request(client, "resources/subscribe", {"uri": uri})
         yield
@@ -232,7 +232,7 @@ def _subscribed(client: Any, uris: Sequence[str]) -> Iterator[None]:
             _request(client, "resources/unsubscribe", {"uri": uri})
         return
     told = len(client.notes)
-    wanted = {"resourceSubscriptions": [*uris, BELL], "resourcesListChanged": True}
+    wanted = {"resourceSubscriptions": [*uris, MARKER], "resourcesListChanged": True}
     started = client.start("subscriptions/listen", notifications=wanted)
     client.until(lambda: len(client.notes) > told)
     yield
@@ -240,7 +240,7 @@ def _subscribed(client: Any, uris: Sequence[str]) -> Iterator[None]:
 
 
 def _asked(client: Any, attempt: Attempt) -> None:
-    """Answer a question by what was guessed, and then no more."""
+    """Answer one question with a guess, and no others."""
     answers = iter([{"action": "accept", "content": {"paper": attempt.method}}])
     client.answers = {"elicitation/create": lambda params: next(answers, {"action": "decline"})}
     _request(client, "tools/call", attempt.params)

@@ -1,8 +1,8 @@
 """
-Who tries it: a client on a pipe, a client over HTTP, and a browser that alice is signed in with.
+Clients of the campaign: stdio in memory, HTTP, and a browser in which alice is signed in.
 
-Rule: a user is loaded anew for each client and remembers nothing; ``received`` is all that comes,
-as it comes: of HTTP each byte of each header and body.
+Each client loads its user again. ``received`` contains everything that arrives, for HTTP each byte
+of headers and bodies.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ def fresh(user: Any) -> Any:
 
 
 class Pipe(Client):
-    """A client over a pipe in memory."""
+    """A stdio client in memory."""
 
     def __init__(self, user: Any, server: Any, revision: str) -> None:
         self.server, self.visitor = server, fresh(user)
         super().__init__(self.visitor, server=server, revision=revision)
 
     def _check(self, message: JSON) -> None:
-        """It conforms, as every other test of the server finds."""
+        """Skip the schema check, which other tests do."""
 
     def stop(self, started: Any) -> None:
-        """Give up a request."""
+        """Cancel a request."""
         self.notify("notifications/cancelled", requestId=started)
         self.settle()
 
@@ -75,7 +75,7 @@ class Web(HttpClient):
 
 
 def recorded(application: Any, received: list[str]) -> Any:
-    """``application``, with all that it sends written into ``received``."""
+    """Wrap an application, and append all that it sends to ``received``."""
 
     async def recording(scope: Any, receive: Any, send: Any) -> None:
         async def sent(message: JSON) -> None:
@@ -88,7 +88,7 @@ def recorded(application: Any, received: list[str]) -> Any:
 
 
 def as_text(message: JSON) -> str:
-    """A message of ASGI as it is on the wire, more or less."""
+    """Return an ASGI message roughly as it is on the wire."""
     if "status" not in message:
         return str(message.get("body", b"").decode())
     headers = (f"{name.decode()}: {value.decode()}" for name, value in message["headers"])
@@ -96,7 +96,7 @@ def as_text(message: JSON) -> str:
 
 
 def visited(user: Any, server: Any, query: str, accept: str) -> list[str]:
-    """What a browser is sent that opens the server's address, as ``user`` or as nobody."""
+    """Return the response to a browser, signed in as ``user`` or anonymous."""
     found: list[str] = []
     headers = [(b"host", b"testserver"), (b"accept", accept.encode())]
     if user is not None:

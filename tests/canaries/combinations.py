@@ -1,9 +1,9 @@
 """
-Every combination of what a user may do and what a token is good for, and what may come out of each.
+All combinations of a user's permissions and a token's scopes, and what each may output.
 
-Rule: each thing has two canaries, one in what lists say about it and one in what it brings; when
-each may come out is told by ``THINGS`` and sets alone, not by the code that is tried. What may come
-out must: a client that gets nothing would show nothing.
+Each declaration has two canaries, one in lists and one in results. ``THINGS`` and sets define when
+each may appear, independently of the tested code. What may appear must appear, because a client
+without any output would prove nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WRITTEN = "written by who may"
 
 @dataclass(frozen=True)
 class Combination:
-    """A user, by what Django permits and whether sealed rows are theirs; and a token."""
+    """A user's permissions and access to sealed rows, and a token's scopes."""
 
     permissions: frozenset[str]
     scopes: frozenset[str]  # none: it is not narrowed
@@ -105,7 +105,7 @@ class Thing:
         return self.may_know(one) and self.is_good(one)
 
     def is_asked(self, one: Combination) -> bool:
-        """Whether it is answered by 403."""
+        """Whether the response is a 403."""
         return self.is_listed(one) and not self.is_good(one)
 
     def brings(self, one: Combination) -> bool:
@@ -164,11 +164,11 @@ def value(name: str) -> str:
     return f"kanary-value-{tag(name)}."
 
 
-# The world, and what is exposed of it.
+# The dataset, and its declarations.
 
 
 def fill() -> Any:
-    """Alice, and rows of each kind."""
+    """Create alice, and rows of each kind."""
     tenant = Tenant.objects.create(name="Ours")
     author = Author.objects.create(pk=AUTHOR, tenant=tenant, name="kanary-author")
     for key, title in ((OPEN, "kanary-open"), (SEALED, "kanary-sealed")):
@@ -180,7 +180,7 @@ def fill() -> Any:
 
 
 def become(alice: Any, one: Combination) -> Any:
-    """Alice, as the combination says."""
+    """Return alice with the permissions of the combination."""
     codenames = Permission.objects.filter(codename__in=one.permissions)
     alice.user_permissions.set(codenames.filter(content_type__app_label="canaries"))
     User.objects.filter(pk=alice.pk).update(is_staff=one.sees_sealed)
@@ -265,7 +265,7 @@ def auth_of(one: Combination) -> Auth:
 
 
 class Tokens(LookupVerifier):
-    """Knows tokens that say what they are good for; all are alice's."""
+    """Verifies tokens of alice that consist of their scopes."""
 
     def lookup(self, token: str, server: Any) -> Principal:
         scopes, _, is_clients = token.partition("/")
@@ -302,7 +302,7 @@ LISTS = ["tools/list", "prompts/list", "resources/list", "resources/templates/li
 
 
 def attempts() -> Iterator[tuple[str, JSON]]:
-    """Whatever there is to be tried, with each of the keys."""
+    """Iterate over all requests, with each of the keys."""
     yield from ((method, {}) for method in LISTS)
     for thing in THINGS:
         for key in (OPEN, SEALED, NEVER) if thing.params(OPEN) != thing.params(NEVER) else (OPEN,):
@@ -313,7 +313,7 @@ def attempts() -> Iterator[tuple[str, JSON]]:
 
 
 def tried(client: Any) -> tuple[str, dict[str, str]]:
-    """All that came, in one text; and what each thing with the open row's key brought."""
+    """Return all output as one text, and the output of each request for the open row."""
     answers: dict[str, str] = {}
     for method, params in attempts():
         try:
@@ -324,5 +324,5 @@ def tried(client: Any) -> tuple[str, dict[str, str]]:
 
 
 def label() -> Any:
-    """Something that is exposed to nobody, here too."""
+    """Declared, but usable by nobody."""
     return Label.objects.create(tenant=Tenant.objects.get(), word="kanary-label")

@@ -1,8 +1,7 @@
 """
-What a project would declare over the canaries: something for each way in.
+Declarations of a project over the canaries: one for each kind of declaration.
 
-Nothing here is careless. What fails, ``BUGS``, fails as a bug does: with a hidden value in the
-exception's words.
+They are correct. Those in ``BUGS`` raise an exception with a hidden value in its message.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from django_mcp.bridges.forms import FormTool
 from django_mcp.bridges.views import ViewTools
 from django_mcp.declarations.server import Server
 
+from .dataset import MARKER
 from .models import Author, Label, Paper, Tenant
 from .site import FORBIDDEN, ChoiceForm, CitationForm, PaperFilter, PaperForm
-from .world import BELL
 
-BUGS = ("weigh", "broken")  # of which the developer is told, in the log, in full
+BUGS = ("weigh", "broken")  # logged in full for the developer
 
 
 class Ours(mcp.ModelResource):
-    """Rows of the caller's tenants, but for the sealed ones."""
+    """Rows of the caller's tenants, except sealed ones."""
 
     permission = mcp.AUTHENTICATED
 
@@ -48,7 +47,7 @@ class Labels(Ours):
         return {"tenant": Tenant.objects.get(members=request.user)}
 
     def save_model(self, request: Any, obj: Any, created: bool) -> None:
-        obj.pk = 301 + Label.objects.filter(pk__gt=300).count()  # the same in both worlds
+        obj.pk = 301 + Label.objects.filter(pk__gt=300).count()  # the same in both datasets
         super().save_model(request, obj, created)
 
 
@@ -73,13 +72,13 @@ class Written(Papers):
 
 
 class Numbered(Papers):
-    """The same rows by another address."""
+    """The same rows at another URI."""
 
     name, uri = "numbered", "paper://{number}"
 
 
 def expose(server: Server) -> Server:
-    """Declare all of it on ``server``."""
+    """Declare everything on ``server``."""
     server.register(Author, Authors)
     server.register(Label, Labels)
     server.register(Paper, Written)
@@ -118,7 +117,7 @@ def _read(server: Server) -> None:
     def abstract(request: mcp.Request, paper: Paper) -> str:
         return paper.title
 
-    @server.resource(BELL)
+    @server.resource(MARKER)
     def bell(request: mcp.Request) -> str:
         return "Ding."
 
@@ -133,12 +132,12 @@ def _write(server: Server) -> None:
 
     @server.tool
     def weigh(request: mcp.Request, paper: Paper) -> int:
-        """It has a bug, and no need to be told of."""
+        """It has a bug."""
         return int(paper.secret)
 
 
 def _withhold(server: Server) -> None:
-    """Things whose very names are canaries."""
+    """Declarations whose names are canaries."""
 
     @server.tool(permission=FORBIDDEN)
     def kanary_audit(request: mcp.Request) -> str:
@@ -158,7 +157,7 @@ def _withhold(server: Server) -> None:
 
 
 def _bridge(server: Server) -> None:
-    """What the project has anyway: forms and pages."""
+    """Forms and views of the project, exposed as tools."""
     server.register(PaperForm, Retitle)
     server.register(CitationForm, Cite)
     server.register(Pages)

@@ -1,4 +1,4 @@
-"""What the canaries live in: a column, a row and an object of each kind that nobody may see."""
+"""Models with a column, a row and an object of each kind that nobody may see."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Tenant(models.Model):
 
 
 class Author(models.Model):
-    """``secret`` is in no whitelist; object permission refuses what is ``sealed``."""
+    """``secret`` is not whitelisted; object permission hides ``sealed`` rows."""
 
     tenant = models.ForeignKey(Tenant, models.CASCADE)
     name = models.CharField(max_length=60)
@@ -58,7 +58,7 @@ class Paper(models.Model):
 
 
 class Remark(models.Model):
-    """Registered nowhere."""
+    """Not registered anywhere."""
 
     paper = models.ForeignKey(Paper, models.CASCADE, related_name="remarks")
     text = models.CharField(max_length=60)

@@ -1,8 +1,8 @@
 """
-The pages of the project that has the canaries, and its forms: none of them is careless.
+Views and forms of the project that has the canaries; they are correct.
 
-The one page that fails, ``broken``, fails as a bug does; ``audit`` shows everything, to whom the
-web server lets in, and is in no whitelist.
+The view ``broken`` raises an exception. ``audit`` shows everything to whom the web server admits,
+and is not whitelisted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PaperFilter(forms.Form):
 
 
 class PaperForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Its choices are all authors and all labels: who may see which is for others to say."""
+    """Its choices are all authors and labels; the package must restrict them."""
 
     class Meta:
         model = Paper
@@ -66,7 +66,7 @@ def paper(request: HttpRequest, pk: int) -> HttpResponseBase:
 
 @require_POST
 def archive(request: HttpRequest, pk: int) -> HttpResponseBase:
-    """Archive a paper; what the office thinks of it is on a page that not everybody can open."""
+    """Archive a paper; the remark about it is on a page with a permission."""
     get_object_or_404(visible(request), pk=pk)
     return redirect("audit", pk=pk)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.canaries.gates import GATES
+from tests.canaries.defences import DEFENCES
 
 from .pages import ROOT, text
 
@@ -46,7 +46,9 @@ def test_page_lists_every_protection_that_the_campaign_removes():
     rows = ROW.findall(text(PAGE))
     assert [gate for gate, _ in rows] == [*REMOVED_PROTECTIONS]
     assert all(len(explained.split()) >= 8 for _, explained in rows)
-    assert sorted(gate for gates in REMOVED_PROTECTIONS.values() for gate in gates) == sorted(GATES)
+    assert sorted(gate for gates in REMOVED_PROTECTIONS.values() for gate in gates) == sorted(
+        DEFENCES
+    )
 
 
 def test_page_explains_what_exposing_a_row_reveals():

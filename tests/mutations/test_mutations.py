@@ -1,4 +1,4 @@
-"""The lists of mutations fit the code, and only the right failures count."""
+"""Every mutation fits the code and has tests, and only failed assertions of these count."""
 
 from __future__ import annotations
 

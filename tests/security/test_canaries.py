@@ -15,9 +15,9 @@ from django_mcp.models import Token
 from tests.canaries.attempts import ATTEMPTS, FEW, mixed, several, size
 from tests.canaries.campaign import Leak, campaign
 from tests.canaries.clients import Pipe, Web, visited
+from tests.canaries.dataset import fill
+from tests.canaries.defences import DEFENCES, removed
 from tests.canaries.exposed import expose
-from tests.canaries.gates import GATES, removed
-from tests.canaries.world import fill
 from tests.storage.rows import given as configured
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db, pytest.mark.urls("tests.canaries.site")]
@@ -138,7 +138,7 @@ def test_hidden_data_is_not_revealed_over_http(server, revision):
         tried()
 
 
-@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("gate", DEFENCES)
 def test_removed_protection_is_detected(server, gate):
     alice, exposed = fill(), expose(server)
 

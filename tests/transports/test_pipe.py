@@ -1,4 +1,4 @@
-"""Conversations over one pipe: concurrent calls, batches, cancellation, and closing."""
+"""Conversations over a pipe: concurrent calls, batches, cancellation, questions and the end."""
 
 from __future__ import annotations
 
@@ -109,11 +109,11 @@ def responses(client):
     return [message for message in client.received if "method" not in message]
 
 
-# Beside each other.
+# Concurrent calls.
 
 
 @pytest.mark.parametrize("tool", ["hold", "ahold"])
-def test_later_call_may_be_answered_first(connect, server, work, revision, tool):
+def test_later_call_may_be_answered_earlier(connect, server, work, revision, tool):
     client = connect(server=server, revision=revision)
     slow = start(client, tool, "a")
     begun(client, work)
@@ -122,7 +122,7 @@ def test_later_call_may_be_answered_first(connect, server, work, revision, tool)
     assert text(client.wait(slow)) == "held a"
 
 
-def test_number_and_string_ids_are_different(connect, server, work, revision):
+def test_number_and_text_ids_are_distinct(connect, server, work, revision):
     client = connect(server=server, revision=revision)
     start(client, "hold", "number", id=1_000)
     start(client, "hold", "text", id="1000")
@@ -145,7 +145,7 @@ def test_id_of_a_running_call_is_rejected(connect, server, work, revision):
 
 
 @pytest.mark.parametrize("tool", ["hold", "ahold"])
-def test_calls_over_the_concurrency_limit_are_rejected(
+def test_calls_beyond_the_limit_are_rejected_before_they_run(
     connect, server, work, revision, settings, tool
 ):
     settings.DJANGO_MCP = {"CONCURRENT_CALLS": 3}
@@ -155,14 +155,14 @@ def test_calls_over_the_concurrency_limit_are_rejected(
     refused = client.wait(start(client, tool, "out"))["error"]
     assert refused["code"] == -32603 and "Too many" in refused["message"]
     if client.revision.handshake:
-        assert client.request("ping") == {}  # who must answer promptly is never refused
+        assert client.request("ping") == {}  # a ping is never rejected
     work.go.set()
     assert all(text(client.wait(id)) == "held in" for id in ids)
     assert client.text("quick", name="again") == "quick again"
     assert "out" not in work.begun
 
 
-def test_listens_do_not_count_as_concurrent_calls(connect, server, work, settings):
+def test_listens_do_not_count_as_calls(connect, server, work, settings):
     settings.DJANGO_MCP = {"CONCURRENT_CALLS": 1}
     client = connect(server=server)
     for _ in range(3):
@@ -174,7 +174,7 @@ def test_listens_do_not_count_as_concurrent_calls(connect, server, work, setting
 SHARE = 7  # of the ten threads, for all anonymous clients
 
 
-def test_calls_wait_for_a_free_thread(connect, server, work, settings):
+def test_calls_beyond_the_threads_are_queued(connect, server, work, settings):
     settings.DJANGO_MCP = {"QUEUE": 100}
     client = connect(server=server)
     ids = [start(client, "hold", str(number)) for number in range(30)]
@@ -184,7 +184,7 @@ def test_calls_wait_for_a_free_thread(connect, server, work, settings):
     assert [text(client.wait(id)) for id in ids] == [f"held {number}" for number in range(30)]
 
 
-def test_call_beyond_the_queue_is_rejected_without_effect(connect, server, work, settings):
+def test_full_queue_rejects_the_call_without_effect(connect, server, work, settings):
     settings.DJANGO_MCP = {"QUEUE": 1}
     client = connect(server=server)
     ids = [start(client, "hold", "in") for _ in range(SHARE + 1)]
@@ -205,7 +205,7 @@ def batching(connect, server, work):
 
 
 def sent(client, *entries):
-    """What is written, once all has come to rest, about a batch of ``entries``."""
+    """Send a batch of ``entries``, wait for the end, and return the new messages."""
     before = len(client.received)
     client._run(client._send(list(entries)))
     finish(client)
@@ -219,7 +219,7 @@ def test_batch_is_answered_by_one_batch(batching, work):
     assert found == {entry["id"]: f"quick {n}" for n, entry in enumerate(entries)}
 
 
-def test_batch_is_answered_when_its_last_call_finishes(batching, work):
+def test_batch_is_answered_after_its_last_call(batching, work):
     entries = [call(batching, "hold", "slow"), call(batching, "quick", "fast")]
     batching._run(batching._send(entries))
     begun(batching, work)
@@ -232,12 +232,12 @@ def test_batch_is_answered_when_its_last_call_finishes(batching, work):
     assert {text(answer) for answer in answers} == {"held slow", "quick fast"}
 
 
-def test_batch_of_notifications_is_not_answered(batching):
+def test_batch_of_notifications_gets_no_response(batching):
     notification = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
     assert sent(batching, notification, notification) == []
 
 
-def test_invalid_entries_of_a_batch_do_not_affect_valid_ones(batching):
+def test_batch_response_contains_errors_and_results(batching):
     good = call(batching, "quick", "good")
     unknown = batching.message("no/such", {})
     taken = call(batching, "quick", "again", id=good["id"])
@@ -263,13 +263,13 @@ def test_batch_of_rejected_entries_is_answered_at_once(batching, settings, work)
 
 
 @pytest.mark.parametrize("size", [0, 51])
-def test_empty_or_too_large_batch_is_rejected(batching, size):
+def test_size_of_a_batch_is_limited(batching, size):
     entries = [call(batching, "quick") for _ in range(size)]
     (answer,) = sent(batching, *entries)
     assert answer["error"]["code"] == -32600
 
 
-def test_call_cancelled_in_its_own_batch_never_begins(batching, work):
+def test_call_cancelled_in_its_own_batch_never_runs(batching, work):
     entries = [call(batching, "hold", "a"), call(batching, "quick", "b")]
     stop = {"jsonrpc": "2.0", "method": "notifications/cancelled",
             "params": {"requestId": entries[0]["id"]}}  # fmt: skip
@@ -278,7 +278,7 @@ def test_call_cancelled_in_its_own_batch_never_begins(batching, work):
     assert batching.conversation._active == {}
 
 
-def test_batch_whose_calls_are_all_cancelled_is_not_answered(batching, work):
+def test_batch_of_cancelled_calls_gets_no_response(batching, work):
     entries = [call(batching, "hold"), call(batching, "ahold")]
     stops = [{"jsonrpc": "2.0", "method": "notifications/cancelled",
               "params": {"requestId": entry["id"]}} for entry in entries]  # fmt: skip
@@ -286,7 +286,7 @@ def test_batch_whose_calls_are_all_cancelled_is_not_answered(batching, work):
     assert batching.text("quick", name="x") == "quick x"
 
 
-def test_answers_may_be_sent_in_a_batch(batching):
+def test_answers_may_arrive_in_a_batch(batching):
     id = batching.start("tools/call", name="ask")
     batching.until(lambda: batching.asked)
     answer = {"jsonrpc": "2.0", "id": batching.asked[0]["id"], "result": {"roots": []}}
@@ -297,11 +297,11 @@ def test_answers_may_be_sent_in_a_batch(batching):
     assert [[text(one) for one in batch] for batch in batches] == [["quick x"]]
 
 
-# Cancels.
+# Cancellation.
 
 
 @pytest.mark.parametrize("tool", ["hold", "ahold"])
-def test_cancelled_call_sends_no_response(connect, server, work, revision, tool):
+def test_cancelled_call_gets_no_response(connect, server, work, revision, tool):
     client = connect(server=server, revision=revision)
     id = start(client, tool, "a", _meta={"progressToken": 1})
     begun(client, work)
@@ -312,7 +312,7 @@ def test_cancelled_call_sends_no_response(connect, server, work, revision, tool)
     assert not [note for note in client.notes if note["method"] != "notifications/progress"]
 
 
-def test_cancelled_call_that_waits_for_a_thread_never_begins(connect, server, work, settings):
+def test_queued_call_never_runs_after_its_cancellation(connect, server, work, settings):
     client = connect(server=server)
     for _ in range(SHARE):
         start(client, "hold", "in")
@@ -327,7 +327,7 @@ def test_cancelled_call_that_waits_for_a_thread_never_begins(connect, server, wo
     assert work.begun == ["in"] * SHARE and len(responses(client)) == SHARE
 
 
-def test_cancelled_call_cancels_its_question(connect, server, work, handshake):
+def test_cancelling_a_call_withdraws_its_question(connect, server, work, handshake):
     client = connect(server=server, revision=handshake)
     id = client.start("tools/call", name="ask")
     client.until(lambda: client.asked)
@@ -342,8 +342,8 @@ def test_cancelled_call_cancels_its_question(connect, server, work, handshake):
     assert client.received[before:] == []
 
 
-async def test_notifications_after_the_response_are_not_sent(server):
-    """A thread that outlives its tool or code that suppresses the cancellation may send them."""
+async def test_messages_after_the_response_are_not_sent(server):
+    """For example by a thread that a tool has started, or after an ignored cancellation."""
     requests: list[Any] = []
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -361,7 +361,7 @@ async def test_notifications_after_the_response_are_not_sent(server):
     await pipe.conversation.close()
 
 
-def test_active_call_without_a_task_can_be_cancelled():
+def test_active_call_without_a_task_can_be_stopped():
     said: list[str] = []
     active = ActiveCall(None, PipeOutput(said.append))
     active.say("one")
@@ -371,7 +371,7 @@ def test_active_call_without_a_task_can_be_cancelled():
     assert active.stop.is_set() and said == ["one"]
 
 
-def test_call_cancelled_right_after_its_request_leaves_no_state(connect, server, work, revision):
+def test_cancel_right_after_the_call_leaves_nothing_active(connect, server, work, revision):
     """The task of the call has not started yet."""
     client = connect(server=server, revision=revision)
     message = call(client, "quick")
@@ -387,12 +387,12 @@ def test_call_cancelled_right_after_its_request_leaves_no_state(connect, server,
     assert client.conversation._active == {} and client.received[before:] == []
 
 
-# Asking.
+# Questions.
 
 
 @pytest.fixture
 def asking(server):
-    """A server whose tools ask, each in its way; and the steps they did."""
+    """Add tools that ask questions, and return the list of steps they have run."""
     steps: list[str] = []
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -437,7 +437,7 @@ def test_failed_step_fails_the_call(connect, server, asking, db, revision):
     assert client.failure("failing") == "The step is not to be done."
 
 
-def test_completed_url_elicitation_is_notified_to_its_client(connect, server, asking):
+def test_client_is_notified_when_url_elicitation_completes(connect, server, asking):
     client = connect(server=server, revision="2025-11-25")
     error = client.wait(client.start("tools/call", name="sign_in"))["error"]
     assert error["code"] == -32042
@@ -454,9 +454,7 @@ def test_completed_url_elicitation_is_notified_to_its_client(connect, server, as
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18"])
-def test_completed_elicitation_is_not_notified_in_other_revisions(
-    connect, server, asking, revision
-):
+def test_older_client_gets_no_completion_notification(connect, server, asking, revision):
     client = connect(server=server, revision=revision)
     assert "https://shop.example/in" in client.failure("sign_in")
     client.conversation._questions.expect("x")
@@ -465,9 +463,11 @@ def test_completed_elicitation_is_not_notified_in_other_revisions(
     assert client.notes == []
 
 
-def test_client_is_pinged_after_the_handshake(connect, server, handshake):
+def test_client_is_pinged(connect, server, handshake):
     client = connect(server=server, revision=handshake, initialize=False)
-    assert client._run(client.conversation.ping(SECONDS)) is True  # nobody is there to ask
+    assert (
+        client._run(client.conversation.ping(SECONDS)) is True
+    )  # without a session no ping is sent
     assert client.asked == []
     client.initialize()
     assert client._run(client.conversation.ping(SECONDS)) is True
@@ -477,7 +477,7 @@ def test_client_is_pinged_after_the_handshake(connect, server, handshake):
     assert client._run(client.conversation.ping(0.01)) is False
 
 
-def test_log_level_applies_to_one_conversation(connect, server, handshake):
+def test_log_level_belongs_to_the_conversation(connect, server, handshake):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def talk(request: mcp.Request) -> str:
         for level in ("debug", "info", "error"):
@@ -492,7 +492,7 @@ def test_log_level_applies_to_one_conversation(connect, server, handshake):
         assert [note["params"]["data"] for note in one.notes] == expected
 
 
-def test_subscriptions_apply_to_one_conversation(connect, server, handshake):
+def test_subscriptions_belong_to_the_conversation(connect, server, handshake):
     @server.resource("shop://news", permission=mcp.PUBLIC)
     def news(request: mcp.Request) -> str:
         return "none"
@@ -508,10 +508,10 @@ def test_subscriptions_apply_to_one_conversation(connect, server, handshake):
     assert len(client.notes) == 1 and another.notes == []
 
 
-# What goes wrong.
+# Errors.
 
 
-def test_tool_that_raises_cancelled_error_gets_an_internal_error(connect, server, revision, caplog):
+def test_cancelled_error_from_a_tool_is_an_internal_error(connect, server, revision, caplog):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     async def tool(request: mcp.Request) -> str:
         raise asyncio.CancelledError
@@ -529,7 +529,7 @@ def test_tool_that_raises_cancelled_error_gets_an_internal_error(connect, server
     assert "tools/call failed" in caplog.text
 
 
-def test_tool_that_raises_stopped_sends_no_response(connect, server):
+def test_stopped_tool_gets_no_response(connect, server):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     async def tool(request: mcp.Request) -> str:
         raise Stopped
@@ -541,7 +541,7 @@ def test_tool_that_raises_stopped_sends_no_response(connect, server):
 
 
 class Pipe:
-    """A conversation with its ends in the test's hands."""
+    """A conversation whose input and output the test controls."""
 
     def __init__(self, server: Any, principal: Any = None) -> None:
         self.sent: list[Any] = []
@@ -573,7 +573,7 @@ class Pipe:
         (mcp.ProtocolError("No", code=4711), 4711, "No"),
     ],
 )
-async def test_failed_principal_lookup_fails_the_call(server, error, code, words):
+async def test_failing_principal_fails_the_call(server, error, code, words):
     async def principal():
         raise error
 
@@ -589,7 +589,7 @@ async def test_failed_principal_lookup_fails_the_call(server, error, code, words
     await pipe.conversation.close()
 
 
-def test_user_is_reloaded_for_every_call(connect, server, alice):
+def test_user_is_checked_again_for_every_call(connect, server, alice):
     @server.tool(read_only=True)
     def whoami(request: mcp.Request) -> str:
         return request.user.username
@@ -603,7 +603,7 @@ def test_user_is_reloaded_for_every_call(connect, server, alice):
     assert client.text("whoami") == "alice"
 
 
-def test_user_is_reloaded_for_every_round(connect, server, alice, handshake):
+def test_user_is_checked_again_for_every_round(connect, server, alice, handshake):
     @server.tool(read_only=True)
     def ask(request: mcp.Request) -> str:
         request.roots()
@@ -619,13 +619,15 @@ def test_user_is_reloaded_for_every_round(connect, server, alice, handshake):
     assert client.wait(id)["error"]["code"] == -32602
 
 
-def test_result_that_is_not_json_is_an_internal_error(connect, server, work, revision, caplog):
+def test_result_that_cannot_be_serialized_is_an_internal_error(
+    connect, server, work, revision, caplog
+):
     client = connect(server=server, revision=revision)
-    server.extensions["x.example/odd"] = {"set": {1, 2}}  # what nobody checks
+    server.extensions["x.example/odd"] = {"set": {1, 2}}  # which is not validated
     if client.revision.handshake:
         response = client.wait(client.start("initialize", **HANDSHAKE | {
             "protocolVersion": revision}))  # fmt: skip
-        assert response["error"]["code"] == -32600  # it is open already
+        assert response["error"]["code"] == -32600  # the session is initialized already
         return
     response = client.wait(client.start("server/discover"))
     assert response["error"]["code"] == -32603 and "cannot be written" in caplog.text
@@ -636,7 +638,7 @@ HANDSHAKE = {"capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xff", b"{", b"[1", "nul", b"1e999", b'"\\ud800"'])
-def test_unreadable_line_is_a_parse_error(connect, server, revision, raw):
+def test_unreadable_message_is_a_parse_error(connect, server, revision, raw):
     client = connect(server=server, revision=revision)
     before = len(client.received)
     client.send(raw)
@@ -646,7 +648,7 @@ def test_unreadable_line_is_a_parse_error(connect, server, revision, raw):
 
 
 @pytest.mark.parametrize("id", [None, 1.5, True, [1]])
-def test_request_with_an_invalid_id_is_rejected_without_id(connect, server, revision, id):
+def test_request_with_an_invalid_id_is_rejected_without_an_id(connect, server, revision, id):
     client = connect(server=server, revision=revision)
     before = len(client.received)
     client.send({"jsonrpc": "2.0", "id": id, "method": "tools/list"})
@@ -655,9 +657,7 @@ def test_request_with_an_invalid_id_is_rejected_without_id(connect, server, revi
     assert refused["error"]["code"] == -32600 and refused.get("id") is None
 
 
-def test_unexpected_notification_is_logged_and_not_answered(
-    connect, server, work, handshake, caplog
-):
+def test_other_notifications_are_logged_and_not_answered(connect, server, work, handshake, caplog):
     caplog.set_level(logging.DEBUG, "django_mcp")
     client = connect(server=server, revision=handshake)
     before = len(client.received)
@@ -670,7 +670,7 @@ def test_unexpected_notification_is_logged_and_not_answered(
 # The end.
 
 
-async def test_close_ends_all_tasks_and_jobs(server, work):
+async def test_close_leaves_no_tasks_and_jobs(server, work):
     tasks = asyncio.all_tasks()
     pipe = Pipe(server)
     pipe.write("tools/call", 1, name="hold", arguments={"name": "sync"})
@@ -686,7 +686,7 @@ async def test_close_ends_all_tasks_and_jobs(server, work):
     await pipe.conversation.close()
 
 
-async def test_close_has_a_timeout(server, work):
+async def test_close_does_not_wait_forever(server, work):
     stuck, let_go = threading.Event(), threading.Event()
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -717,7 +717,7 @@ async def test_close_has_a_timeout(server, work):
     gc.collect()
 
 
-async def test_finish_waits_for_calls_but_not_for_listens(server, work):
+async def test_finish_waits_for_calls_and_not_for_listens(server, work):
     pipe = Pipe(server)
     await pipe.conversation.finish(SECONDS)
     pipe.write("subscriptions/listen", 1, notifications={"toolsListChanged": True})
@@ -733,7 +733,7 @@ async def test_finish_waits_for_calls_but_not_for_listens(server, work):
 
 
 @pytest.mark.parametrize("kind", ["request", "notification", "stateless"])
-def test_closed_conversation_begins_no_calls(connect, server, work, kind):
+def test_closed_conversation_rejects_requests(connect, server, work, kind):
     client = connect(server=server, revision="2025-11-25")
     client._run(client.conversation.close())
     before = len(client.received)
@@ -749,7 +749,7 @@ def test_closed_conversation_begins_no_calls(connect, server, work, kind):
     assert work.begun == []
 
 
-def test_conversation_of_a_closed_loop_gets_no_changes(server, work):
+def test_conversation_of_a_closed_loop_gets_no_notifications(server, work):
     pipe: list[Pipe] = []
 
     async def begin():
@@ -766,12 +766,12 @@ def test_unclosed_conversation_is_garbage_collected(server, work):
         return weakref.ref(Pipe(server))
 
     left = asyncio.run(begin())
-    asyncio.run(begin())  # a new loop replaces what belongs to a closed one
+    asyncio.run(begin())  # a new loop replaces the services of a closed one
     gc.collect()
     assert left() is None
 
 
-def test_conversation_requires_a_valid_server(connect, server):
+def test_conversation_requires_valid_declarations(connect, server):
     server.register(Tag)
     with pytest.raises(Exception, match="never applied"):
         connect(server=server)

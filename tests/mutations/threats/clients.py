@@ -1,4 +1,4 @@
-"""What is taken away from how clients register themselves."""
+"""Mutations that weaken the registration of OAuth clients."""
 
 from __future__ import annotations
 

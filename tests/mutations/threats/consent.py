@@ -1,4 +1,4 @@
-"""What is taken away from the authorization endpoint and its page."""
+"""Mutations that weaken the authorization endpoint and its consent page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is taken away from how clients are known by documents, and by keys."""
+"""Mutations that weaken client metadata documents and client keys."""
 
 from __future__ import annotations
 

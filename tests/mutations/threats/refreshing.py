@@ -1,4 +1,4 @@
-"""What is taken away from refresh tokens, from what ends them, and from how they are kept."""
+"""Mutations that weaken refresh tokens, their revocation and their storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is taken away from the endpoint and its tokens: who comes in, and what ends when they go."""
+"""Mutations that weaken the MCP endpoint: access by tokens, and its end after revocation."""
 
 from __future__ import annotations
 

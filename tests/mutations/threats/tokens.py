@@ -1,4 +1,4 @@
-"""What is taken away from the token endpoint: who redeems a code, for what, and by which grant."""
+"""Mutations that weaken the token endpoint: redemption of codes, and grants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is taken away from the binding of tokens to accounts elsewhere."""
+"""Mutations that weaken the binding of tokens to upstream accounts."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """
-The two worlds that must look alike: one with what is hidden, and one without.
+The two datasets that must look alike to alice: with and without hidden rows.
 
-Rule: every value that alice may not see is a canary, a text that occurs nowhere else; in the other
-world the hidden rows are not there, and the hidden columns of her rows hold other canaries, the
-other way round.
+Every value that alice may not see is a canary, a text that occurs nowhere else. In the second
+dataset the hidden rows do not exist, and the hidden columns of her rows contain other canaries.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from .models import Author, Label, Paper, Remark, Tenant
 CANARIES = ("kanary", "91827364", "1907-03", "8273645")
 VISIBLE, THEIRS, SEALED, NOWHERE = range(1, 7), range(101, 105), range(201, 204), range(901, 903)
 HIDDEN = (*THEIRS, *SEALED)
-BELL = "bell://rung"  # which tells subscribers last, so that they know they have heard all
+MARKER = "bell://rung"  # notified last, so that subscribers know that they have everything
 AMOUNT, DAY, RANK = Decimal("91827364.00"), date(1907, 3, 1), 8_273_645
 
 
 def number(key: int) -> str:
-    """The number of a paper, which anybody may guess."""
+    """The number of a paper, which an attacker can guess."""
     return f"P-{key}" if key in VISIBLE or key in NOWHERE else f"kanary-number-{key}"
 
 
 def fill() -> User:
-    """The world with everything in it, and alice, who is one of ours."""
+    """Create the dataset with hidden rows, and the user alice."""
     alice = User.objects.create_user("alice", email="kanary-alice@example.com")
     ours, theirs = Tenant.objects.create(name="Ours"), Tenant.objects.create(name="kanary-tenant")
     ours.members.add(alice)
@@ -88,7 +87,7 @@ def _hidden(key: int, tenant: Tenant, author: int, **values: Any) -> Paper:
 
 @contextmanager
 def whole() -> Iterator[None]:
-    """The world as it is; what is done to it is undone."""
+    """Use the dataset with hidden rows, and roll back changes."""
     with ExitStack() as stack:
         for alias in connections:
             stack.enter_context(transaction.atomic(alias))
@@ -99,7 +98,7 @@ def whole() -> Iterator[None]:
 
 @contextmanager
 def without() -> Iterator[None]:
-    """The other world, for as long as this lasts."""
+    """Use the dataset without hidden rows, for the duration of the block."""
     with whole():
         Paper.objects.filter(pk__in=HIDDEN).delete()
         Author.objects.filter(pk__gt=100).delete()

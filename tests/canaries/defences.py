@@ -1,8 +1,7 @@
 """
-The gates, and what the house is like without each: the campaign must notice.
+The defences, and how the package behaves without each: the campaign must notice.
 
-Rule: a gate is taken out where it is, in the package, as a mistake of ours would take it out; what
-the project declared stays as it is.
+A defence is removed within the package, as a bug would remove it; the project's code is unchanged.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def bound_from_everything(
 
 
 def said_to_be_forbidden(binding: KeyBinding, named: Any, request: Any, *, write: bool) -> Any:
-    """The very words that tell a hidden row from a missing one."""
+    """Use different errors for hidden and for missing rows."""
     found = {}
     for lookup, key in named:
         rows = binding.resource._fetch(request, [key], write=write, lookup=lookup)
@@ -64,7 +63,7 @@ def whole_row(fields: FieldSet, row: Any, *options: Any) -> dict[str, Any]:
 
 
 def any_lookup(search: Search, queryset: Any, arguments: Any) -> Any:
-    """What a client sends, given to the ORM."""
+    """Pass the client's filters to the ORM."""
     own = ("query", "ordering", "limit", "cursor")
     for name, value in arguments.items():
         if name not in own:
@@ -86,7 +85,7 @@ _page = Keyset.page
 
 
 def counted_before(keyset: Keyset, rows: Any, after: Any, limit: int, allows: Any = None) -> Any:
-    """A page of what the query found; what object permission hides is taken out of it after."""
+    """Apply object permissions after the page was cut, so that hidden rows shorten it."""
     page, position = _page(keyset, rows, after, limit, None)
     return [row for row in page if allows is None or allows(row)], position
 
@@ -128,7 +127,7 @@ mallory = property(
     lambda self: User.objects.get(username="kanary-mallory"), lambda self, given: None
 )
 ANY_SCHEMA = ("django_mcp.declarations.schemas", "violations", lambda *args, **options: [])
-GATES: dict[str, list[Patch]] = {
+DEFENCES: dict[str, list[Patch]] = {
     "the project's queryset": [(Ours, "get_queryset", everything)],
     "object permission": [(ModelResource, "_permitted", lambda self, request, rows: iter(rows))],
     "binding through the resource": [(ModelResource, "_fetch", bound_from_everything)],
@@ -164,10 +163,10 @@ GATES: dict[str, list[Patch]] = {
 
 
 @contextmanager
-def removed(gate: str) -> Iterator[None]:
-    """The house without one of its gates."""
+def removed(defence: str) -> Iterator[None]:
+    """Remove one defence for the duration of the block."""
     with ExitStack() as stack:
-        for place, name, without in GATES[gate]:
+        for place, name, without in DEFENCES[defence]:
             stack.enter_context(_patch(place)(place, name, without))
         yield
 
