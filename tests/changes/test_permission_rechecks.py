@@ -24,7 +24,7 @@ def test_recheck_of_a_cancelled_call_still_reads_its_permissions(alice, server, 
     def tool(request) -> str:
         return ""
 
-    work = SimpleNamespace(thing=server._catalog.tools["tool"])
+    work = SimpleNamespace(declaration=server._catalog.tools["tool"])
     call = ClientCall(1, "tools/call", {}, REVISIONS["2026-07-28"])
     run = CallRun(call, server, Principal(alice), None, NoNotifier(), work=work)
     run.stop.set()
