@@ -4,7 +4,7 @@ Principals: the user that a call acts as, with their token, and the interfaces o
 A principal is an immutable value. It is loaded for every call and never lazy. An inactive user
 becomes an ``AnonymousUser``.
 
-Rate limits of requests without a user count the client's network. Its address is that of the
+Requests without a user are limited per network of the client. The client's address is that of the
 connection, as the web server reports it (``REMOTE_ADDR``, or ``client`` of an ASGI scope). No
 request header is read, because only the web server knows which proxies are trusted.
 """

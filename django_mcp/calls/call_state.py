@@ -3,6 +3,8 @@
 ``ActiveCall`` is a call from its arrival to its response. Its messages precede the response, and a
 cancelled call sends nothing more, from whatever thread.
 
+``CallOutput`` takes the messages and the result of a call. Each transport has its own.
+
 ``RunningCalls`` has the runs of one event loop.
 
 ``CallRun`` has everything that a method needs for one run. Each run has a new request, checks
@@ -53,16 +55,20 @@ class StopFlag:
 
 
 class CallOutput:
-    """Where one call sends its messages and its result.
+    """Where calls send their messages, and where sessions store their results.
 
-    The transports implement ``send``. Sessions also store the result and the steps of a call. The
-    methods of this class are those of a call that is only in memory and sends nothing.
+    Pipes and stateless HTTP override only ``send``. ``SessionCall`` also stores the result and the
+    steps of its call. The methods here are those of a call that is only in memory and sends
+    nothing.
     """
 
     stores_result = False
 
     def send(self, message: JSON) -> None:
-        """Send a message that precedes the response. Called from any thread; must not block."""
+        """Send a message that precedes the response. Called from any thread.
+
+        It must not wait for the client. Raise ``ToolError`` if the call sends too much.
+        """
 
     def release(self) -> None:
         """End the HTTP response, if the client can reconnect to fetch the rest. In any thread."""
@@ -72,11 +78,11 @@ class CallOutput:
         return False
 
     def has_run_before(self) -> bool:
-        """Whether the call has run before, in this or another process."""
+        """Whether the call has run before. Then it waits for a thread and is never rejected."""
         return False
 
     async def prepare_step(self) -> None:
-        """Make it possible to store steps of ``request.once``. Raise ``Busy``."""
+        """Make it possible to store steps of ``request.once``. Raise ``Busy`` if it is not."""
 
     def store_result(self, response: JSON) -> None:
         """Store the response in the tool's transaction, at its end and in its thread.
@@ -254,7 +260,7 @@ class CallRun:
     server: Server
     principal: Principal
     session: ClientSession
-    say: CallNotifier
+    notifier: CallNotifier
     answers: KnownAnswers = field(default_factory=KnownAnswers)
     stop: StopFlag = field(default_factory=StopFlag)
     host: str | None = None
@@ -274,7 +280,7 @@ class CallRun:
             offered=offered(self.call.revision, self.call.capabilities),
             meta=self.call.meta,
             answers=self.answers,
-            notifier=self.say,
+            notifier=self.notifier,
             stopped=self.stop.is_set,
         )
 

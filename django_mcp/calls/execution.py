@@ -7,7 +7,8 @@ inside the context managers of the setting ``AROUND``.
 
 Finished calls are reported to ``observers``, which record what clients did. A call is reported if
 it returned a result, or if it may have written before it failed or asked a question. Rejected calls
-are not reported. A report names the declaration, and contains nothing that the client sent.
+are not reported. A report names the declaration, and contains nothing that the client sent. An
+exception in an observer is logged and does not fail the call.
 
 A caller without permission gets the same error as for a declaration that does not exist. Under
 DEBUG the reason is logged. A missing scope is reported to the client, which can ask for it.
@@ -321,19 +322,19 @@ def admitted(request: Request, work: Invocation) -> dict[str, Any]:
     return work.read()
 
 
-def check(thing: Declaration, request: Request, unknown: Exception) -> None:
-    """Raise ``unknown`` or ``InsufficientScope`` if the caller may not use ``thing``."""
-    decision = decide(thing, request)
+def check(declaration: Declaration, request: Request, unknown: Exception) -> None:
+    """Raise ``unknown`` or ``InsufficientScope`` if the caller may not use the declaration."""
+    decision = decide(declaration, request)
     if decision.allowed:
         return
     if decision.missing_scopes:
         raise InsufficientScope(decision.missing_scopes)
-    _log_refusal(thing, request, decision)
+    _log_refusal(declaration, request, decision)
     raise unknown
 
 
-def _log_refusal(thing: Declaration, request: Request, decision: Decision) -> None:
-    """Under DEBUG, log why ``request``'s user may not use ``thing``. May query the database."""
+def _log_refusal(declaration: Declaration, request: Request, decision: Decision) -> None:
+    """Under DEBUG, log why ``request``'s user may not use it. May query the database."""
     # Not in production: the additional queries take time, by which a caller could tell a forbidden
     # declaration from a missing one.
     if not django_settings.DEBUG:
@@ -343,7 +344,7 @@ def _log_refusal(thing: Declaration, request: Request, decision: Decision) -> No
     except Exception as error:  # backends of the project may raise
         words = f"the reason is not known: {type(error).__name__}: {error}"
     who = request.user if request.principal.is_authenticated else "nobody"
-    logger.warning("%s is not available for %s: %s", thing, who, words)
+    logger.warning("%s is not available for %s: %s", declaration, who, words)
 
 
 @contextmanager
@@ -506,5 +507,5 @@ def beside(atomic: bool | str) -> bool:
 
 def may_hold(atomic: bool | str) -> bool:
     """Whether the response of a call can be stored in the tool's transaction."""
-    # If jobs run one at a time, ``conclude`` would wait for a job that cannot start.
+    # If jobs run one at a time, ``store_result`` would wait for a job that cannot start.
     return beside(atomic) and environment().runs_jobs_in_parallel

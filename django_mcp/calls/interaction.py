@@ -273,13 +273,13 @@ class PendingQuestions:
         for id in list(self.elicitations)[:-MAX_ELICITATIONS]:
             del self.elicitations[id]
 
-    def answered(self, answered: Answered) -> None:
+    def answered(self, answer: Answered) -> None:
         """Pass an answer to the question that waits for it."""
-        future = self._open.get(str(answered.id))
+        future = self._open.get(str(answer.id))
         if future is None or future.done():
-            logger.debug("Ignored a response without a request: %.80r", answered.id)
+            logger.debug("Ignored a response without a request: %.80r", answer.id)
         else:
-            future.set_result(answered)
+            future.set_result(answer)
 
     async def ping(self, revision: Revision, seconds: float) -> bool:
         """Whether the client answers within ``seconds`` (basic/utilities/ping)."""

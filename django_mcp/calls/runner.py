@@ -3,8 +3,8 @@ Run a call, again if needed, until it has a response or the client must answer a
 
 ``CallRunner.response`` turns every error of the project's code into an error response. It returns
 None for a cancelled call. It raises ``CallParked`` if the call waits for answers as rows. The
-transports supply how a client is asked (``ClientAsker``) and where steps are stored
-(``StepStore``).
+transports supply where messages go (``CallOutput``), how a client is asked (``ClientAsker``) and
+where steps are stored (``StepStore``).
 """
 
 from __future__ import annotations
@@ -179,6 +179,8 @@ class CallRunner:
         Return a result instead if the client must retry with its answers, or if this fails.
         """
         if isinstance(unwound, OnceNeeded):
+            # Outside of ``try``: nothing of the step has happened, so ``Busy`` becomes an overload
+            # error, after which the client may retry, and not the result of the tool.
             await output.prepare_step()
         try:
             if isinstance(unwound, OnceNeeded):

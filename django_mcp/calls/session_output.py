@@ -11,9 +11,9 @@ then on the outcome stands and the call sends nothing more.
 ``SessionCall.store_result`` stores the response in the tool's transaction, so that the tool's
 writes and the response are committed together or not at all. The call's earlier messages are
 committed first. The transaction of a call that was cancelled or taken over is rolled back. A call
-that is still without a row is answered as plain JSON and gets none. On SQLite it is stored
-after the commit: a database file has one writer at a time, so the tool's transaction would block
-the log.
+that is still without a row is answered as plain JSON and gets none. On SQLite the response is
+stored after the commit: a database file has one writer at a time, so the tool's transaction would
+block the log.
 
 ``connection_of``, ``call_of`` and ``interaction_of`` load sessions and calls from their rows. The
 rows are the whole state, so any process can continue a call.

@@ -181,7 +181,7 @@ def _new_request(run: CallRun, principal: Principal) -> Request:
 
     It has a stop flag of its own, because the check must not stop if the call is cancelled.
     """
-    return replace(run, principal=principal, say=NoNotifier(), stop=StopFlag()).request
+    return replace(run, principal=principal, notifier=NoNotifier(), stop=StopFlag()).request
 
 
 async def _is_permitted(run: CallRun, principal: Principal) -> bool:

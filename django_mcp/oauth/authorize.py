@@ -205,7 +205,8 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
 
     def issue_code(self, found: AuthorizationRequest) -> HttpResponse:
         """Issue a code and store the consent, in one transaction, and redirect to the client."""
-        # The deletion of stale clients can cause a deadlock (see ``registration_limits``).
+        # The deletion of stale clients can cause a deadlock (see ``registration_limits``). A retry
+        # calls ``Upstream.account`` of the project again.
         uri = retry_collisions(partial(self._store_code, found), router.db_for_write(Consent))
         return self.redirect(uri, found.application)
 

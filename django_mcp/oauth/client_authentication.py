@@ -328,7 +328,7 @@ def check_hashed_secret(
         identify_hasher(stored)
     except ValueError:  # not hashed: comparing it is fast and needs no limit
         return compare()
-    # Keyed with SECRET_KEY, because caches are less with_security_headers than the database.
+    # Keyed with SECRET_KEY, because caches are less protected than the database.
     digest = salted_hmac("django_mcp.oauth.secret", f"{stored}\0{provided}", algorithm="sha256")
     remembered = f"django_mcp.oauth.secret:{digest.hexdigest()}"
     if cache.touch(remembered, REMEMBERED_SECONDS):  # a client in use stays remembered

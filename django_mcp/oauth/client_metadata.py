@@ -114,7 +114,7 @@ def _toolkit_problem(uri: str) -> str | None:
     try:
         AllowedURIValidator(schemes, "redirect uri", allow_path=True, allow_query=True)(uri)
     except ValidationError:
-        return "this redirect URI is not allowed by OAUTH2_PROVIDER"
+        return "this redirect URI is not allowed here"
     return None
 
 
@@ -230,5 +230,5 @@ def _jwks_uri(value: Any) -> str:
     if not (found := _link(value)) or urlsplit(found).port not in (None, 443):
         raise MetadataError(f"{KEY} needs a jwks_uri that uses https and port 443")
     if not validate_host(urlsplit(found).hostname or "", settings.CLIENT_HOSTS):
-        raise MetadataError("the host of jwks_uri is not allowed by CLIENT_HOSTS")
+        raise MetadataError("the host of jwks_uri is not allowed here")
     return found

@@ -121,8 +121,7 @@ class DocumentFetcher(SafeMetadataFetcher):  # type: ignore[misc]
     def retrieve(self, url: str, max_bytes: int) -> tuple[dict[str, Any], int]:
         """Return the object, and the seconds for which it may be cached. Raise ``CIMDError``.
 
-        ``max_bytes`` is in bytes. It blocks for the DNS lookup and then at most
-        ``CIMD_FETCH_TIMEOUT_SECONDS``.
+        It blocks for the DNS lookup and then at most ``CIMD_FETCH_TIMEOUT_SECONDS``.
         """
         parts = split_client_id(url)
         port = 443 if parts.port is None else parts.port

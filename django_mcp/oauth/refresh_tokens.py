@@ -23,7 +23,6 @@ from typing import Any
 from django.db.models import F
 from django.utils import timezone
 from oauth2_provider.models import (
-    get_access_token_model,
     get_refresh_token_model,
     refresh_token_expire_timedelta,
 )
@@ -36,7 +35,7 @@ from .scope_grants import may_use
 from .upstream_accounts import may_refresh_family
 
 MAX_SIBLINGS = 10  # token pairs that may be issued for one token, including its successor
-AccessToken, RefreshToken = get_access_token_model(), get_refresh_token_model()
+RefreshToken = get_refresh_token_model()
 logger = logging.getLogger("django_mcp")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django.contrib.auth.decorators import login_not_required
@@ -23,11 +24,12 @@ from oauth2_provider.generators import generate_client_secret
 from oauth2_provider.models import get_application_model
 
 from ..runtime import address_probe
+from ..storage.databases import retry_collisions
 from ..verifiers.external_tokens import OWN_PREFIX
 from . import client_authentication, client_metadata, registration_limits
 from .client_metadata import ClientMetadata, MetadataError
 from .conf import settings
-from .models import ClientProfile, Source
+from .models import ClientProfile, Lock, Source
 
 MAX_BODY_BYTES = 16_384  # bytes
 HEADERS = {"Cache-Control": "no-store", "Pragma": "no-cache"}
@@ -69,7 +71,12 @@ class RegistrationView(View):
         if known := _reusable_client(metadata, address):
             return _created(metadata, known)
         # Reject over the limit before taking the lock, so that such requests do not hold it up.
-        return _over_limit(address) or _register_alone(metadata, address)
+        if limited := _over_limit(address):
+            return limited
+        # The deletion of stale clients can cause a deadlock (see ``registration_limits``).
+        return retry_collisions(
+            partial(_register_locked, metadata, address), router.db_for_write(Lock)
+        )
 
 
 def _over_limit(address: str) -> JsonResponse | None:
@@ -78,7 +85,7 @@ def _over_limit(address: str) -> JsonResponse | None:
     return None
 
 
-def _register_alone(metadata: ClientMetadata, address: str) -> JsonResponse:
+def _register_locked(metadata: ClientMetadata, address: str) -> JsonResponse:
     """Register a client, under the lock of registrations.
 
     The rate is checked again: requests of the same moment may have registered since.

@@ -170,8 +170,10 @@ class ThreadPool:
     def _start(self, job: Callable[[], T], owners: tuple[str, ...]) -> Future[T]:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self.size, thread_name_prefix=f"mcp-{self.name}")
+        future = self._executor.submit(self._timed, job)
+        # Only now: ``submit`` raises if no thread can be started, and then no job would end.
         self._running_by_owner.update(owners)
-        return self._executor.submit(self._timed, job)
+        return future
 
     def is_here(self) -> bool:
         """Whether this thread is one of the pool's."""
@@ -186,6 +188,7 @@ class ThreadPool:
             del self._started[mark]
 
     def _done(self, owners: tuple[str, ...], future: Future[Any]) -> None:
+        failure: RuntimeError | None = None
         with self._lock:
             self._pending -= 1
             # The operator drops counts of 0, so that the counters do not grow with each owner.
@@ -196,9 +199,17 @@ class ThreadPool:
             following = self._next(owners) if owners else None
             if following is None:
                 return
-            started = self._start(following.run, following.owners)
-            self._running.add(following.future)
-        started.add_done_callback(following.follow)
+            try:
+                started = self._start(following.run, following.owners)
+            except RuntimeError as error:  # no thread can be started
+                failure = error
+            else:
+                self._running.add(following.future)
+        if failure is None:
+            started.add_done_callback(following.follow)
+        elif following.future.set_running_or_notify_cancel():
+            # Without the lock: this calls ``_done`` for the failed job, which starts the next one.
+            following.future.set_exception(failure)
 
     def _next(self, owners: tuple[str, ...]) -> QueuedJob | None:
         """Remove and return the first waiting job of the widest owner that may run, or None."""

@@ -275,9 +275,10 @@ def retry_collisions(attempt: Callable[[], T], alias: str) -> T:
     """Return what ``attempt`` returns, which opens its own transaction. Repeat it after a deadlock.
 
     It also repeats it after a serialization failure, at most ``MAX_ATTEMPTS`` attempts in all.
+    Within a transaction of the caller it makes one attempt only: the caller must retry.
     """
-    # After a collision the database has rolled back the whole transaction of the caller, so a retry
-    # of this part alone would lose the other part.
+    # After a collision the whole transaction of the caller is lost, so a retry of this part alone
+    # would lose the other part.
     attempts = 1 if transaction.get_connection(alias).in_atomic_block else MAX_ATTEMPTS
     while True:
         attempts -= 1

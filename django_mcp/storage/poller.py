@@ -129,6 +129,9 @@ class Poller:
     @runner.setter
     def runner(self, runner: CallManager | None) -> None:
         self._runner = runner
+        if runner is not None and self._task is not None:
+            # It already ran for something else. Calls of dead processes may be waiting.
+            self._poll_now.set()
         self.start_if_needed()
         self.stop_if_idle()
 
@@ -144,7 +147,13 @@ class Poller:
         elif self._is_busy and not self._polls_often:
             # The current pause is that of an idle poller. End it as early as the pause of a busy
             # one, and not at once: most calls end sooner and need no poll.
-            self._loop.call_later(self._pause_seconds(), self._poll_now.set)
+            self._loop.call_later(self._pause_seconds(), self._poll_if_busy)
+
+    def _poll_if_busy(self) -> None:
+        if self._is_busy:
+            self._poll_now.set()
+        else:  # the long pause goes on, and the next call may end it
+            self._polls_often = False
 
     def stop_if_idle(self) -> None:
         """Stop polling if there is nothing to poll for any more."""

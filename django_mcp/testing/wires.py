@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 Id = str | int
-CHUNK_BYTES = 65_536
 IN_TESTS = "testserver"  # the host that Django adds to ALLOWED_HOSTS in tests
 
 

@@ -115,7 +115,7 @@ class StdioShutdown:
         self._at, self._code = 0.0, 0
         self._signal_reader, self._signal_writer = socket.socketpair()
         self._signal_writer.setblocking(False)
-        self._is_over, self._is_reported = threading.Event(), threading.Event()
+        self._report_due, self._report_written = threading.Event(), threading.Event()
 
     def begin(self, *_: Any) -> None:
         """Start the shutdown. Safe in any thread and in signal handlers: it takes no lock."""
@@ -172,17 +172,17 @@ class StdioShutdown:
 
     def _leave(self) -> None:
         """End the process, even if the write of the last message to stderr blocks."""
-        self._is_over.set()
-        self._is_reported.wait(STDERR_SECONDS)
+        self._report_due.set()
+        self._report_written.wait(STDERR_SECONDS)
         os._exit(self._code)
 
     def _report_stuck_threads(self) -> None:
-        self._is_over.wait()
+        self._report_due.wait()
         with contextlib.suppress(Exception):
             stuck = ", ".join(one.name for one in threading.enumerate() if not one.daemon)
             sys.stderr.write(f"These threads did not stop: {stuck}.\n")
             flush()
-        self._is_reported.set()
+        self._report_written.set()
 
 
 def shut_down_pools() -> None:

@@ -324,9 +324,12 @@ def test_consent_during_deletion_of_the_client_is_no_server_error(shared_db, web
         ClientProfile.objects.filter(client_id__in=ids).update(created=old)
         works = [lambda one=one: authorize_and_redeem(one, alice) for one in clients]
         works.append(lambda: registration_limits.delete_unused(registration_limits.expired()))
+        new = INSPECTOR | {"client_name": f"{number} new"}  # a registration deletes clients too
+        works.append(lambda new=new: register(Client(), new).status_code)
         told = flows.at_once(len(works), lambda index, works=works: (index, works[index]()))
         said = {ids[index]: answer for index, answer in told if index < len(ids)}
         assert set(said.values()) <= {(302, 200), (400, None)}
+        assert dict(told)[len(works) - 1] == 201
         left = {client_id for client_id, answer in said.items() if answer[0] == 302}
         for rows in (Application.objects, ClientProfile.objects):
             known = rows.filter(client_id__in=ids).values_list("client_id", flat=True)

@@ -159,6 +159,18 @@ async def test_cancelled_caller_waits_for_the_end_of_a_running_job(pool):
     gc.collect()
 
 
+async def test_failed_thread_start_does_not_use_up_the_share_of_an_owner(pool, monkeypatch):
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        for _ in range(pool.size):
+            with pytest.raises(RuntimeError, match="new thread"):
+                await pool.run_for("owner", int)
+    assert await asyncio.wait_for(pool.run_for("owner", int), SECONDS) == 0
+
+
 async def test_second_cancel_stops_the_waiting(pool):
     begun, let_go = threading.Event(), threading.Event()
 

@@ -150,7 +150,7 @@ def _explained(request: Request, server: Server, name: str | None) -> dict[str, 
 
 def _declarations_named(server: Server, name: str) -> list[tuple[str, Declaration]]:
     declarations = [*declarations_of(server)]
-    found = [(kind, found) for kind, found in declarations if found.name == name]
+    found = [(kind, one) for kind, one in declarations if one.name == name]
     if not found:
         names = [declaration.name for _kind, declaration in declarations]
         hint = near(name, names) or " Without a name: everything."

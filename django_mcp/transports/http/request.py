@@ -127,9 +127,8 @@ class Exchange:
     when_ending: Callable[[], object] | None = None
     when_late: Callable[[], object] | None = None
     when_revoked: Callable[[], object] | None = None
-    cancel_response: RequestRejected | None = (
-        None  # the response, if the work was cancelled for a reason
-    )
+    # The response, if the work was cancelled for a reason.
+    cancel_response: RequestRejected | None = None
     at_work = False  # whether a call may have begun, so that a retry could repeat its effect
     _flow: Backpressure | None = None
 

@@ -87,13 +87,13 @@ async def get(exchange: Exchange) -> None:
     session = _session(exchange)
     _check_revision(exchange)
     attend()
-    at = await _get_position(exchange, session)
+    at = await _find_position_or_clean_up(exchange, session)
     pk, encoding = session.pk, EventIdEncoding(primed=connection_of(session).revision.priming)
     del session  # frees the row's memory: a connection may stay open for days
     await follow(exchange, pk, encoding, at, may_return=True)
 
 
-async def _get_position(exchange: Exchange, session: Session) -> StreamPosition:
+async def _find_position_or_clean_up(exchange: Exchange, session: Session) -> StreamPosition:
     """Return the position to start from, and clean up if the client disconnects meanwhile.
 
     The database job goes on when this task is cancelled. Its stream is then marked as left, so that

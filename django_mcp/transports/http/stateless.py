@@ -135,8 +135,9 @@ class ResponseWriter(CallOutput):
     async def settle(self) -> None:
         """Wait until all messages are written, also those of other threads.
 
-        ``send`` calls ``call_soon_threadsafe``, which is first in, first out. So after one pass of
-        the loop all messages of finished calls to ``send`` are in the buffer.
+        In other threads ``send`` calls ``call_soon_threadsafe`` before it returns, and that is
+        first in, first out. So after one pass of the loop the messages of all finished calls to
+        ``send`` are in the buffer.
         """
         if self._spoken:
             await asyncio.sleep(0)

@@ -287,6 +287,7 @@ def _forget_request(exchange: Exchange) -> None:
     """Free the headers, session and user: a connection may stay open for days."""
     exchange.owner = exchange.principal.key
     exchange.headers, exchange.session, exchange.principal = {}, None, NOBODY
+    exchange.revision_header = exchange.session_id = None
 
 
 def _watch_ends(exchange: Exchange, tail: StreamReader, encoding: StreamEncoding) -> None:
