@@ -14,7 +14,7 @@ from unittest import mock
 from django.contrib.auth.models import User
 
 from django_mcp.bridges.form_input import FormInput
-from django_mcp.bridges.views import ViewTools
+from django_mcp.bridges.views import execution
 from django_mcp.bridges.views.requests import ViewRequest
 from django_mcp.calls.listing import Usable
 from django_mcp.changes.subscriptions import SubscriptionFilter
@@ -31,6 +31,13 @@ from django_mcp.exceptions import InvalidArguments
 from .exposed import Ours
 
 Patch = tuple[Any, str, Any]
+
+
+REDIRECT_TARGET = execution._redirect_target
+
+
+def redirect_to_hidden_views(answer: Any, views: Any) -> Any:
+    return REDIRECT_TARGET(answer, {*views, "audit", "paper"})
 
 
 def everything(self: Any, request: Any) -> Any:
@@ -156,7 +163,9 @@ DEFENCES: dict[str, list[Patch]] = {
         ("django_mcp.declarations.elicitation_forms", "narrow", lambda form, request: None)
     ],
     "views as who calls": [(ViewRequest, "user", mallory)],
-    "the whitelist of redirects": [(ViewTools, "_shown", frozenset(["audit", "paper"]))],
+    "the whitelist of redirects": [
+        ("django_mcp.bridges.views.execution", "_redirect_target", redirect_to_hidden_views)
+    ],
     "the page as who visits": [("django_mcp.web.page", "usable", shown_whoever_asks)],
     "masked bugs": [("django_mcp.calls.errors", "_bug", lambda error, run: str(error))],
 }

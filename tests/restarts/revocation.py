@@ -221,7 +221,7 @@ class Pipe:
     def answer_to(self, id: int) -> tuple[float, JSON]:
         return self._wait(lambda at, one: one.get("id") == id)
 
-    def record(self, method: str, since: float) -> float:
+    def wait_for(self, method: str, since: float) -> float:
         return self._wait(lambda at, one: one.get("method") == method and at >= since)[0]
 
     def _wait(self, is_meant: Any, seconds: float = 20) -> tuple[float, JSON]:

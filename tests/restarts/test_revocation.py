@@ -201,7 +201,7 @@ def test_removed_permission_is_effective_over_stdio(shell, tables, more, person)
         running = pipe.begin("tools/call", name="guarded", arguments={"seconds": 60})
         time.sleep(2)
         since, _ = shell.do(TAKEN["from the group"].format(name))
-        at = {"told": pipe.told(CHANGED, since), "ended": pipe.answer_to(running)[0]}
+        at = {"notified": pipe.wait_for(CHANGED, since), "ended": pipe.answer_to(running)[0]}
         report("over a pipe", since, at)
         assert error(pipe.answer_to(running)[1]) == UNKNOWN
         assert "guarded" not in tool_names(pipe.ask("tools/list"))

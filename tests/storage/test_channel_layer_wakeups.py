@@ -180,7 +180,7 @@ async def test_wakeup_for_no_streams_sends_no_message(configured):
         received = []
         there.line._on_wakeup = received.append
         send_wakeups((), asyncio.get_running_loop())
-        assert not here.line._rung.is_set()
+        assert not here.line._has_waiting.is_set()
         here.line.send([3])
         await until(lambda: received)
         assert received == [[3]]
