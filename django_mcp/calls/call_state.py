@@ -7,6 +7,8 @@ cancelled call sends nothing more, from whatever thread.
 
 ``RunningCalls`` has the runs of one event loop.
 
+``Invocation`` is the declaration that a run calls, with its arguments.
+
 ``CallRun`` has everything that a method needs for one run. Each run has a new request, checks
 permissions and binds objects again. Only the answers of the client are kept from earlier runs.
 """
@@ -33,10 +35,11 @@ from .visibility import label_in
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
+    from ..declarations.arguments import Arguments
+    from ..declarations.declaration import Declaration
     from ..declarations.server import Server
     from ..models import Session
     from ..protocol.jsonrpc import JSON, Id
-    from .execution import Invocation
 
 
 class StopFlag:
@@ -250,6 +253,31 @@ async def follow_model(place: str) -> None:
     change_log.watched.forget()
     # Processes that save cache the interests. Until their caches expire they record nothing.
     await asyncio.sleep(wait)
+
+
+@dataclass(slots=True)
+class Invocation:
+    """A run of a declaration.
+
+    ``read`` validates the arguments without the database and returns them. ``finish`` makes the
+    result of the returned value. ``unknown`` is raised for a caller who may not use the
+    declaration. It is the error for a name that does not exist.
+    """
+
+    declaration: Declaration
+    read: Callable[[], dict[str, Any]]
+    finish: Callable[[Any], dict[str, Any]]
+    unknown: ProtocolError
+    arguments: Arguments
+    atomic: bool | str = False
+    write: bool = False
+    is_begun: bool = False  # the function was called, so the caller had the permission
+    is_ending: bool = False  # the transaction is being committed
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether the function runs in a transaction."""
+        return self.atomic is not False and not self.declaration._is_async
 
 
 @dataclass(eq=False)

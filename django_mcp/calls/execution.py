@@ -40,7 +40,7 @@ from ..auth import kill_switches
 from ..conf import settings
 from ..declarations.permissions import Decision, decide
 from ..exceptions import Busy, InsufficientScope, RunEnded, Stopped, Unsupported
-from ..protocol.jsonrpc import JSON, InternalError, ProtocolError
+from ..protocol.jsonrpc import JSON, InternalError
 from ..runtime import outages, threads
 from ..runtime.async_orm import orm_in_own_thread
 from ..runtime.runtime import environment
@@ -50,10 +50,9 @@ from .results import error_result
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
-    from ..declarations.arguments import Arguments
     from ..declarations.declaration import Declaration
     from ..declarations.request import Request
-    from .call_state import CallRun
+    from .call_state import CallRun, Invocation
 
 logger = logging.getLogger("django_mcp")
 RETRY_SECONDS = 30.0  # to wait for the database, from the first broken connection of a call
@@ -163,31 +162,6 @@ ENDINGS = ("ROLLBACK", "RELEASE")
 # Context managers around the project's code, besides those of ``AROUND``. Apps add theirs in
 # ``AppConfig.ready()``.
 around: list[Callable[[Any], AbstractContextManager[Any]]] = []
-
-
-@dataclass(slots=True)
-class Invocation:
-    """A run of a declaration.
-
-    ``read`` validates the arguments without the database and returns them. ``finish`` makes the
-    result of the returned value. ``unknown`` is raised for a caller who may not use the
-    declaration. It is the error for a name that does not exist.
-    """
-
-    declaration: Declaration
-    read: Callable[[], dict[str, Any]]
-    finish: Callable[[Any], dict[str, Any]]
-    unknown: ProtocolError
-    arguments: Arguments
-    atomic: bool | str = False
-    write: bool = False
-    is_begun: bool = False  # the function was called, so the caller had the permission
-    is_ending: bool = False  # the transaction is being committed
-
-    @property
-    def is_atomic(self) -> bool:
-        """Whether the function runs in a transaction."""
-        return self.atomic is not False and not self.declaration._is_async
 
 
 async def perform(run: CallRun, work: Invocation) -> dict[str, Any]:

@@ -36,8 +36,9 @@ from ..protocol.jsonrpc import (
 from ..protocol.revisions import LOG_LEVELS, SUPPORTED
 from ..storage.jobs import break_behind
 from . import listing, rate_limits, results
+from .call_state import Invocation
 from .errors import failure, is_bug
-from .execution import DatabaseBroke, Invocation, check, perform, with_database
+from .execution import DatabaseBroke, check, perform, with_database
 from .rate_limits import MAX_SUBSCRIPTIONS
 from .visibility import visible
 
