@@ -43,8 +43,8 @@ def query(statement, *params):
 
 def wait_for_connections(database, count):
     end = time.monotonic() + SECONDS
-    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND datname = %s"
-    while query(query, NAME, database) != [(count,)]:
+    statement = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND datname = %s"
+    while query(statement, NAME, database) != [(count,)]:
         assert time.monotonic() < end
         time.sleep(0.1)
 
