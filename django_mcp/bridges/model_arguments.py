@@ -222,7 +222,21 @@ class TypeInput(Input):
         return json.dumps(value, sort_keys=True)
 
 
-class ManagerInput(TypeInput):
+class SetByManager:
+    """A mixin for values that the manager of the field sets, with the row or after it is saved."""
+
+    field: Any
+
+    def write(self, row: models.Model, value: Any) -> None:
+        if saves_with_row(self.field):
+            getattr(row, self.field.name).set(value)
+
+    def finish(self, row: Any, value: Any) -> None:
+        if not saves_with_row(self.field):
+            getattr(row, self.field.name).set(value)
+
+
+class ManagerInput(SetByManager, TypeInput):
     """The argument for a manager with a ``FieldType``, such as tags. Set when the row is saved."""
 
     def _values(self) -> JSON:
@@ -237,14 +251,6 @@ class ManagerInput(TypeInput):
     def _differs(self, row: models.Model, value: Any) -> bool:
         stored = self.type.to_json(getattr(row, self.field.name))
         return self._written(plain_value(stored)) != self._written(plain_value(value))
-
-    def write(self, row: models.Model, value: Any) -> None:
-        if saves_with_row(self.field):
-            getattr(row, self.field.name).set(value)
-
-    def finish(self, row: Any, value: Any) -> None:
-        if not saves_with_row(self.field):
-            getattr(row, self.field.name).set(value)
 
 
 def saves_with_row(field: Any) -> bool:
@@ -330,7 +336,7 @@ class RowInput(Input):
 
 
 @dataclass(frozen=True)
-class RowsInput(RowInput):
+class RowsInput(SetByManager, RowInput):
     """The argument for a many-to-many relation: the keys or URIs of all its rows."""
 
     @property
@@ -384,14 +390,6 @@ class RowsInput(RowInput):
             return set()
         rows = target.get_queryset(request).using(router.db_for_write(target.model))
         return {row.pk for row in rows.filter(pk__in=keys) if target._permits(request, row, "view")}
-
-    def write(self, row: models.Model, value: Any) -> None:
-        if saves_with_row(self.field):
-            getattr(row, self.field.name).set(value)
-
-    def finish(self, row: Any, value: Any) -> None:
-        if not saves_with_row(self.field):
-            getattr(row, self.field.name).set(value)
 
 
 def inputs_of(resource: ModelResource, find: Find, *, new: bool) -> list[Input]:

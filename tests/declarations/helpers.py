@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.checks import CheckMessage
+from django.db.models import DecimalField, ExpressionWrapper, F, FloatField, Value
 
 import django_mcp as mcp
 from django_mcp.auth.principal import Principal, anonymous
 from django_mcp.declarations.request import Request
 from django_mcp.declarations.server import Server, default_server
+
+# A third of the price, computed in the database and with more digits than its column.
+A_THIRD = ExpressionWrapper(
+    F("price") * Value(1 / 3, output_field=FloatField()), output_field=DecimalField()
+)
 
 
 class Rows(mcp.ModelResource):

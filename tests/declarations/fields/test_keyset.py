@@ -8,12 +8,13 @@ from uuid import UUID
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, connections, models, transaction
-from django.db.models import Count, DecimalField, ExpressionWrapper, F, FloatField, Value
+from django.db.models import Count, F
 from django.test.utils import CaptureQueriesContext, isolate_apps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_mcp.declarations.fields.keyset import Keyset
+from tests.declarations.helpers import A_THIRD
 from tests.shop.models import (
     Company,
     Customer,
@@ -29,10 +30,6 @@ from tests.shop.models import (
 )
 
 pytestmark = pytest.mark.django_db
-
-A_THIRD = ExpressionWrapper(
-    F("price") * Value(1 / 3, output_field=FloatField()), output_field=DecimalField()
-)
 
 on_database = settings(
     max_examples=60,

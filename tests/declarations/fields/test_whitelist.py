@@ -14,7 +14,6 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.files.base import ContentFile
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connection, models, transaction
-from django.db.models import DecimalField, ExpressionWrapper, F, FloatField, Value
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext, isolate_apps
 from django.utils.functional import cached_property
@@ -26,6 +25,7 @@ from jsonschema import Draft202012Validator
 
 from django_mcp.declarations.fields.entries import MAX_RELATED_KEYS
 from django_mcp.declarations.fields.whitelist import FieldSet
+from tests.declarations.helpers import A_THIRD
 from tests.shop.models import (
     Badge,
     Company,
@@ -42,10 +42,6 @@ from tests.shop.models import (
 )
 
 pytestmark = pytest.mark.django_db
-
-A_THIRD = ExpressionWrapper(
-    F("price") * Value(1 / 3, output_field=FloatField()), output_field=DecimalField()
-)
 
 INVOICE = [
     "pk",
