@@ -53,6 +53,7 @@ ON_EVERY_DATABASE = (
     "tests/oauth/test_token_endpoint.py",
     "tests/oauth/test_may_authorize.py",
     "tests/oauth/test_register.py",
+    "tests/oauth/test_threats_clients.py::test_consent_during_deletion_of_the_client_is_no_server_error",
     "tests/oauth/test_threats_resource.py",
     "tests/oauth/test_threats_tokens.py",
     "tests/oauth/test_verifier.py",
