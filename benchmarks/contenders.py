@@ -24,7 +24,7 @@ SERVERS = {"plain": "--loop asyncio --http h11", "fast": "--loop uvloop --http h
 
 @dataclass(frozen=True)
 class Contender:
-    """A server of calls: what it needs installed, and how it is started."""
+    """A server to measure: the packages it needs, and the command that starts it."""
 
     name: str
     application: str

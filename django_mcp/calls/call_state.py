@@ -150,7 +150,7 @@ class ActiveCall:
         """Reject further messages, because the response comes next."""
         with self._lock:
             self.over = True
-            # The output often refers to this object. The reference cycle would keep the call in
+            # The output often refers back to this object. Break the cycle: it would keep both in
             # memory until the garbage collector runs.
             self.output, self.interrupt = NO_OUTPUT, _nothing
 
@@ -169,11 +169,8 @@ class ActiveCall:
             self.task.cancel()
 
 
-Conclusion = Callable[[dict[str, Any]], None]
-
-
 class ClientSession(Protocol):
-    """What methods may read and change in the client's session or connection."""
+    """The state of a client's session or connection that protocol methods read and change."""
 
     def log_level(self) -> str | None:
         """Return the minimum level of log messages that the client has set; None for none."""
@@ -221,7 +218,7 @@ class SessionState:
 
 
 class NoSession:
-    """Stands for the session in requests before there is one. Nothing in it can be changed."""
+    """The session of a request that has none. Every change raises an error."""
 
     def log_level(self) -> str | None:
         return None
@@ -293,7 +290,8 @@ class CallRun:
     stop: StopFlag = field(default_factory=StopFlag)
     host: str | None = None
     mirrored: Mirrored | None = None  # headers that must equal the arguments
-    conclude: Conclusion | None = None  # called with the result at the end of the transaction
+    # Called with the result at the end of the tool's transaction.
+    store_result: Callable[[dict[str, Any]], None] | None = None
     goes_on: bool = False  # a run came before, so it waits for a thread and is never rejected
     work: Invocation | None = None  # the declaration that is run, once it has been found
 

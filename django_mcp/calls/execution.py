@@ -278,8 +278,8 @@ def _in_thread(run: CallRun, work: Invocation) -> dict[str, Any]:
             result = work.finish(value)
             if run.request.cancelled:  # a cancel before the commit rolls everything back
                 raise Stopped()
-            if run.conclude is not None and may_hold(work.atomic):
-                run.conclude(result)
+            if run.store_result is not None and may_hold(work.atomic):
+                run.store_result(result)
             return result
 
 
@@ -309,8 +309,8 @@ def check(declaration: Declaration, request: Request, unknown: Exception) -> Non
 
 def _log_refusal(declaration: Declaration, request: Request, decision: Decision) -> None:
     """Under DEBUG, log why ``request``'s user may not use it. May query the database."""
-    # Not in production: the additional queries take time, by which a caller could tell a forbidden
-    # declaration from a missing one.
+    # Not in production. The additional queries take time, so a caller could measure whether a
+    # declaration is forbidden or missing.
     if not django_settings.DEBUG:
         return
     try:

@@ -29,7 +29,7 @@ from ..protocol.jsonrpc import (
 from ..protocol.revisions import Revision
 from ..runtime.outages import note_break
 from ..storage.jobs import break_behind
-from .call_state import ActiveCall, CallOutput, CallRun, ClientSession, Conclusion, running_calls
+from .call_state import ActiveCall, CallOutput, CallRun, ClientSession, running_calls
 from .errors import failure, is_bug
 from .execution import UNKNOWN, DatabaseBroke, Retries
 from .interaction import Asking, Interaction, purpose, resumed, sealed
@@ -141,9 +141,9 @@ class CallRunner:
         level = self.session.log_level if call.revision.handshake else lambda: call.log_level
         owner = (*principal.limit_keys, self.server.name)
         notifier = ClientNotifier(active, owner, level, interaction.high_water)
-        conclude: Conclusion | None = None
+        store_result: Callable[[JSON], None] | None = None
         if output.stores_result:
-            conclude = lambda result: output.store_result(self._result(call, result))  # noqa: E731
+            store_result = lambda result: output.store_result(self._result(call, result))  # noqa: E731
         goes_on, running = output.has_run_before(), running_calls()
         while True:
             if interaction.may_return or interaction.has_steps:
@@ -151,7 +151,7 @@ class CallRunner:
                 interaction.has_steps = bool(answers.remembered)
             run = CallRun(
                 call, self.server, principal, self.session, notifier, answers, active.stop,
-                self.host, self.mirrored, conclude, goes_on,
+                self.host, self.mirrored, store_result, goes_on,
             )  # fmt: skip
             try:
                 running.add(run, active)

@@ -57,7 +57,8 @@ MODEL_PERMISSIONS = {"create": "add", "update": "change", "delete": "delete"}
 
 AND, OR = ", and ", " or "  # join the rules of a declaration in texts for developers
 
-# A backend that overrides one of these may grant permissions that are not in Django's table.
+# An authentication backend that overrides one of these methods may grant permissions that have no
+# row in Django's ``Permission`` table.
 BACKEND_METHODS = (
     "has_perm", "get_all_permissions", "get_user_permissions", "get_group_permissions",
 )  # fmt: skip

@@ -67,7 +67,7 @@ MAX_SHOWN_ACTIVITIES = 15  # activities of a client that are shown
 
 @dataclass(frozen=True, slots=True)
 class DailyActivity:
-    """What a client did on one day: ``at`` is the time of the last one."""
+    """What a client did on one day. ``at`` is the time of its last use."""
 
     at: datetime
     server: str  # title of the server

@@ -96,7 +96,7 @@ def _register_locked(metadata: ClientMetadata, address: str) -> JsonResponse:
         if not registration_limits.make_room():
             return _retry_later(
                 503,
-                "Too many clients are registered that no user has authorized.",
+                "Too many registered clients wait for their first authorization by a user.",
                 registration_limits.RETRY_SECONDS,
             )
         return _created(metadata, *_register(metadata, address))

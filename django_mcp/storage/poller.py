@@ -157,7 +157,7 @@ class Poller:
 
     def stop_if_idle(self) -> None:
         """Stop polling if there is nothing to poll for any more."""
-        # Only in a pause: a poll that is cancelled may have claimed calls that nobody would run.
+        # Cancel it only in a pause. A poll may have claimed calls, which no process would then run.
         if self._task is not None and self._is_pausing and not self._is_wanted:
             self._task.cancel()
             self._stop()

@@ -198,7 +198,7 @@ class Conversation:
         self.listening.set_principal(principal)
         return principal
 
-    # What methods may read and change about the session.
+    # The ``ClientSession`` of protocol methods.
 
     def log_level(self) -> str | None:
         return self._level

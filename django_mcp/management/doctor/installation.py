@@ -60,44 +60,46 @@ from .findings import (
 )
 
 WAKEUP_TIMEOUT_SECONDS, POLL_INTERVAL_SECONDS = 5.0, 0.02
-FLOOR = "Each worker polls the database five times a second instead. Nothing is lost."
+WITHOUT_WAKEUPS = "Each worker polls the database five times a second instead. Nothing is lost."
 
 
 def workers() -> Findings:
     """Check that wake-ups between workers arrive, and detect a pooler before PostgreSQL."""
     if wakeups.is_configured() or wakeups.is_postgres():
-        yield asyncio.run(_tried())
+        yield asyncio.run(_test_wakeups())
     else:
-        yield note("Workers do not notify each other.", FLOOR)
+        yield note("Workers do not notify each other.", WITHOUT_WAKEUPS)
     if settings.DATABASE in connections:
         yield from _pool(connections[settings.DATABASE])
 
 
-async def _tried() -> Finding:
-    line = ChannelLayerConnection()
-    line.open(_unheard)
+async def _test_wakeups() -> Finding:
+    layer = ChannelLayerConnection()
+    layer.open(_ignore_wakeup)
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(WAKEUP_TIMEOUT_SECONDS):
-                while line.is_open and not (line.is_working or line.last_error):  # noqa: ASYNC110
+                while layer.is_open and not (layer.is_working or layer.last_error):  # noqa: ASYNC110
                     await asyncio.sleep(POLL_INTERVAL_SECONDS)
-        return _told(line)
+        return _wakeup_finding(layer)
     finally:
-        await line.close()
+        await layer.close()
 
 
-def _unheard(streams: Collection[int]) -> None: ...
+def _ignore_wakeup(streams: Collection[int]) -> None: ...
 
 
-def _told(line: ChannelLayerConnection) -> Finding:
-    if line.is_working:
+def _wakeup_finding(layer: ChannelLayerConnection) -> Finding:
+    if layer.is_working:
         return ok(
-            f"Workers notify each other through the {line.description}: a test message came back."
+            f"Workers notify each other through the {layer.description}: a test message came back."
         )
-    if line.last_error or line.is_open:
-        words = line.last_error or f"nothing came back in {WAKEUP_TIMEOUT_SECONDS:g} seconds"
-        return warning(f"The {line.description} between workers does not work: {words}.", FLOOR)
-    return note(f"The {line.description} reaches no other worker.", FLOOR)
+    if layer.last_error or layer.is_open:
+        words = layer.last_error or f"nothing came back in {WAKEUP_TIMEOUT_SECONDS:g} seconds"
+        return warning(
+            f"The {layer.description} between workers does not work: {words}.", WITHOUT_WAKEUPS
+        )
+    return note(f"The {layer.description} reaches no other worker.", WITHOUT_WAKEUPS)
 
 
 def _pool(connection: BaseDatabaseWrapper) -> Findings:

@@ -271,7 +271,7 @@ class StatelessCall:
         status, headers = _status(message)
         await self._exchange.text(status, text, headers)
 
-    # What methods may read and change about a session.
+    # The ``ClientSession`` of protocol methods.
 
     def log_level(self) -> str | None:
         return self._call.log_level
