@@ -19,10 +19,10 @@ get a token; the first verifier that sets a parameter decides it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from django.http.request import split_domain_port, validate_host
@@ -42,7 +42,6 @@ from ...protocol.jsonrpc import Id, InvalidRequest
 from .request import RequestRejected
 
 if TYPE_CHECKING:
-    from ...auth.principal import Auth
     from ...declarations.catalog import Catalog
     from ...declarations.declaration import Declaration
     from .request import Exchange
@@ -118,56 +117,32 @@ def check_names(exchange: Exchange, call: ClientCall) -> None:
 
 
 def named(catalog: Catalog, call: ClientCall) -> Iterator[tuple[str, list[Declaration]]]:
-    """Yield the kind of each name in a call, and the declarations that it may mean."""
-    if call.method in _NAMED:
-        for kind, candidates in _NAMED[call.method](catalog, call.params):
-            yield kind, [one for one in candidates if one is not None]
+    """Yield the kind of each name in a call, and the declarations that it may mean.
+
+    The kind is written as in ``Catalog.private_kinds``. A name that does not exist means none.
+    """
+    match call.method, call.params:
+        case "tools/call", {"name": str(name)}:
+            yield "tools", [catalog.tools[name]] if name in catalog.tools else []
+        case "prompts/get", {"name": str(name)}:
+            yield "prompts", [catalog.prompts[name]] if name in catalog.prompts else []
+        case "resources/read" | "resources/subscribe", {"uri": str(uri)}:
+            yield "resources", _resources_at(catalog, uri)
+        case "subscriptions/listen", {"notifications": {"resourceSubscriptions": list(uris)}}:
+            for uri in uris[:MAX_SUBSCRIPTIONS]:
+                if isinstance(uri, str):
+                    yield "resources", _resources_at(catalog, uri)
+        case "completion/complete", {"ref": {"type": "ref/prompt", "name": str(name)}}:
+            yield "prompts", [catalog.prompts[name]] if name in catalog.prompts else []
+        case "completion/complete", {"ref": {"type": "ref/prompt"}}:
+            pass
+        case "completion/complete", {"ref": {"uri": str(uri)}}:
+            template = [catalog.templates[uri]] if uri in catalog.templates else []
+            yield "resources", [*template, *_resources_at(catalog, uri)]
 
 
-def _tool(catalog: Catalog, params: dict[str, Any]) -> Names:
-    if isinstance(name := params.get("name"), str):
-        yield "tools", [catalog.tools.get(name)]
-
-
-def _prompt(catalog: Catalog, params: dict[str, Any]) -> Names:
-    if isinstance(name := params.get("name"), str):
-        yield "prompts", [catalog.prompts.get(name)]
-
-
-def _resource(catalog: Catalog, params: dict[str, Any]) -> Names:
-    if isinstance(uri := params.get("uri"), str):
-        yield "resources", [resource for resource, _ in catalog.at(uri)]
-
-
-def _listened(catalog: Catalog, params: dict[str, Any]) -> Names:
-    wanted = params.get("notifications")
-    uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
-    for uri in uris[:MAX_SUBSCRIPTIONS] if isinstance(uris, list) else ():
-        yield from _resource(catalog, {"uri": uri})
-
-
-def _referred(catalog: Catalog, params: dict[str, Any]) -> Names:
-    ref = params.get("ref")
-    if not isinstance(ref, dict):
-        return
-    if ref.get("type") == "ref/prompt":
-        yield from _prompt(catalog, ref)
-    elif isinstance(uri := ref.get("uri"), str):
-        exact = [resource for resource, _ in catalog.at(uri)]
-        yield "resources", [catalog.templates.get(uri), *exact]
-
-
-# For each name, its kind (as in ``Catalog.private_kinds``) and the declarations it may mean. None
-# stands for a name that does not exist.
-Names = Iterator[tuple[str, list["Declaration | None"]]]
-_NAMED: dict[str, Callable[[Catalog, dict[str, Any]], Names]] = {
-    "tools/call": _tool,
-    "prompts/get": _prompt,
-    "resources/read": _resource,
-    "resources/subscribe": _resource,
-    "subscriptions/listen": _listened,
-    "completion/complete": _referred,
-}
+def _resources_at(catalog: Catalog, uri: str) -> list[Declaration]:
+    return [resource for resource, _ in catalog.at(uri)]
 
 
 METHODS = ("POST", "GET", "DELETE", "OPTIONS")
@@ -205,7 +180,12 @@ def guard(exchange: Exchange, methods: Collection[str] = METHODS) -> None:
     """
     if exchange.method not in methods:
         raise RequestRejected(405, f"There is no {exchange.method[:20]} here.", (ALLOW,))
-    exchange.host = _host(exchange)
+    host = exchange.headers.get("host", "")
+    if project.USE_X_FORWARDED_HOST:
+        host = exchange.headers.get("x-forwarded-host", host)
+    if len(host) > MAX_HOST_LENGTH or not _is_allowed(host, allowed_hosts()):
+        raise RequestRejected(400, "This host is not allowed: see ALLOWED_HOSTS.")
+    exchange.host = host
     origin = exchange.headers.get("origin")
     if origin is None:
         return
@@ -236,15 +216,6 @@ def _parameters(exchange: Exchange) -> Iterable[bytes]:
 
 
 # Host.
-
-
-def _host(exchange: Exchange) -> str:
-    host = exchange.headers.get("host", "")
-    if project.USE_X_FORWARDED_HOST:
-        host = exchange.headers.get("x-forwarded-host", host)
-    if len(host) > MAX_HOST_LENGTH or not _is_allowed(host, allowed_hosts()):
-        raise RequestRejected(400, "This host is not allowed: see ALLOWED_HOSTS.")
-    return host
 
 
 def allowed_hosts() -> tuple[str, ...]:
@@ -325,7 +296,16 @@ async def check_scopes(exchange: Exchange, calls: Sequence[ClientCall]) -> None:
     Calls of revisions without that response get a JSON-RPC error from the method. Raise ``Busy``
     if the thread pool is exhausted.
     """
-    narrow = _too_narrow(exchange, calls)
+    auth = exchange.principal.auth
+    if auth is None or not auth.scopes or auth.application is None:
+        return
+    # The declarations for each name that the token is too narrow for. This takes no query.
+    narrow = [
+        candidates
+        for call in calls if call.revision.scope_challenges
+        for _, candidates in named(exchange.server._catalog, call)
+        if any(one._scopes_missing_in(auth) and grantable(one, auth) for one in candidates)
+    ]  # fmt: skip
     if not narrow:
         return
     request = Request(exchange.principal, exchange.server, host=exchange.host)
@@ -339,23 +319,6 @@ async def check_scopes(exchange: Exchange, calls: Sequence[ClientCall]) -> None:
         return
     if needed:
         raise insufficient(exchange, needed, about=calls[0].id if len(calls) == 1 else None)
-
-
-def _too_narrow(exchange: Exchange, calls: Iterable[ClientCall]) -> list[list[Declaration]]:
-    """Return the declarations for each name that the token is too narrow for. No database query."""
-    auth = exchange.principal.auth
-    if auth is None or not auth.scopes or auth.application is None:
-        return []
-    return [
-        candidates
-        for call in calls if call.revision.scope_challenges
-        for _, candidates in named(exchange.server._catalog, call)
-        if any(_could_have(one, auth) for one in candidates)
-    ]  # fmt: skip
-
-
-def _could_have(thing: Declaration, auth: Auth) -> bool:
-    return bool(thing._scopes_missing_in(auth)) and bool(grantable(thing, auth))
 
 
 def _needed(request: Request, narrow: Iterable[list[Declaration]]) -> list[str]:

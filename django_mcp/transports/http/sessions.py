@@ -184,7 +184,7 @@ async def handle_events(
     asked = [event for event in events if isinstance(event, ClientCall)]
     for call in asked:
         check_names(exchange, call)
-        draining().check(call.id)
+        exchange.check_shutdown(call.id)
     await check_scopes(exchange, asked)
     for event in events:
         await _handle_event(session, exchange.principal, event)
@@ -315,7 +315,7 @@ class RunningSessionCalls:
         with draining().working(self):
             await call_manager().finish()
 
-    def end(self) -> None:
+    def shut_down(self) -> None:
         """Do nothing: the calls may use the grace period."""
 
     def late(self) -> None:

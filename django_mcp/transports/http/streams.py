@@ -127,7 +127,7 @@ class ClientPinger:
     """
 
     def __init__(self, exchange: Exchange, tail: StreamReader) -> None:
-        self._exchange, self._tail, self._task = exchange, tail, asyncio.current_task()
+        self._exchange, self._tail = exchange, tail
         self._count = 0
         self._is_due = self._is_over = False
         self._sent = ""  # the id of the last ping
@@ -149,10 +149,9 @@ class ClientPinger:
             "session=%s stream=%s",
             settings.PING_INTERVAL, self._tail.session, self._tail.stream,
         )  # fmt: skip
-        if self._task is not None:
-            # The task may be blocked in a write to a client that reads nothing. Only a
-            # cancellation ends that.
-            self._exchange.cut(self._task)
+        # The task may be blocked in a write to a client that reads nothing. Only a cancellation
+        # ends that.
+        self._exchange.cut()
 
     def take(self) -> bytes:
         """Return the ping to write now, encoded as an SSE event, or ``b""`` if none is due."""
@@ -285,7 +284,7 @@ async def _begin(
 
 def _forget_request(exchange: Exchange) -> None:
     """Free the headers, session and user: a connection may stay open for days."""
-    exchange.owner = exchange.principal.key
+    exchange.kept_owner = exchange.principal.key
     exchange.headers, exchange.session, exchange.principal = {}, None, NOBODY
     exchange.revision_header = exchange.session_id = None
 

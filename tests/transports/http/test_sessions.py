@@ -185,7 +185,7 @@ def test_anonymous_session_stores_the_network_of_its_connection(http, server, mo
     ("scope", "remote"),
     [({"client": ("2001:db8::1", 5)}, "2001:db8::1"), ({"client": None}, ""), ({}, "")],
 )
-def test_remote_address_is_that_of_the_connection(scope, remote):
+async def test_remote_address_is_that_of_the_connection(scope, remote):
     headers = [(b"x-forwarded-for", b"198.51.100.1")]
     made = Exchange(None, {"method": "POST", "headers": headers, **scope}, None, None)
     assert made.remote == remote
