@@ -321,7 +321,7 @@ def check_verifier(**kwargs: Any) -> Sequence[CheckMessage]:
     if not isinstance(paths, list | tuple) or any(map(_accepts_our_tokens, paths)):
         return []
     message = f"DJANGO_MCP['VERIFIERS'] lacks {VERIFIER!r}: no server accepts the issued tokens."
-    hint = f'Add it: DJANGO_MCP = {{"VERIFIERS": ["{VERIFIER}"]}}.'
+    hint = f'Add "{VERIFIER}" to the list DJANGO_MCP["VERIFIERS"].'
     return [Warning(message, hint=hint, id="django_mcp_oauth.W020")]
 
 
