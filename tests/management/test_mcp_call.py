@@ -43,7 +43,9 @@ def stored_statuses():
 
 def test_stdout_contains_only_the_result(call, db):
     out, err = call("add", "a=2", "b=3")
-    assert out == "5\n" and err == "Calling anonymously: without --user there are only PUBLIC tools.\n"
+    assert (
+        out == "5\n" and err == "Calling anonymously: without --user there are only PUBLIC tools.\n"
+    )
     assert call("add", "a=2", "--format", "json")[0] == "3\n"
     assert call("slow_add", "--json", '{"a": 1}', "b=2", "--revision", "2024-11-05")[0] == "3\n"
 

@@ -192,7 +192,9 @@ def test_file_of_the_client_is_written(alice, run, home):
     out, err = run("cursor", "--token", secret, "--write")
     assert "nothing was changed" in err
     out, err = run("cursor", "--token", GIVEN, "--write", "--global")
-    assert f"Replaced headers of 'django' in {path}." in err and "The file before the change: " in err
+    assert (
+        f"Replaced headers of 'django' in {path}." in err and "The file before the change: " in err
+    )
     assert secret not in out + err and GIVEN not in out + err
 
 
