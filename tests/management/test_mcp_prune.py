@@ -37,7 +37,7 @@ def test_nothing_to_delete(session, capsys):
         "idle sessions": 0,
         "finished calls": 0,
         "results of request.once": 0,
-        "changes of rows, of which subscribers were notified": 0,
+        "old changes of rows": 0,
         "subscribed models": 0,
         "stored lists of what users could see": 0,
     }

@@ -14,7 +14,7 @@ LABELS = {
     "sessions": "idle sessions",
     "calls": "finished calls",
     "steps": "results of request.once",
-    "changes": "changes of rows, of which subscribers were notified",
+    "changes": "old changes of rows",
     "interests": "subscribed models",
     "visibility_snapshots": "stored lists of what users could see",
 }
