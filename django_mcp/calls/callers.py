@@ -104,7 +104,7 @@ async def reloaded(principal: Principal) -> Principal:
     """
     if not principal.is_authenticated:
         return anonymous(principal.network)
-    return await surely(load, str(principal.user.pk), principal.auth)
+    return await run_with_retries(load, str(principal.user.pk), principal.auth)
 
 
 def covers(principal: Principal, scopes: Collection[str] | None) -> bool:
