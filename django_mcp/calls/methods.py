@@ -155,9 +155,9 @@ async def dispatch(run: CallRun) -> JSON:
     run.request.asks = run.call.method in ASKING
     try:
         result = await function(run)
-        if run.call.input_responses is not None or run.call.request_state is not None:
-            return _private(result)
-        return result
+        is_retry = run.call.input_responses is not None or run.call.request_state is not None
+        # The result of a retry with answers MUST NOT be cached (server/utilities/caching).
+        return result | listing.PRIVATE if is_retry and "ttlMs" in result else result
     except Busy:  # nothing has happened, so the client may send the same request again
         raise
     except Exception as error:
@@ -170,14 +170,6 @@ def lacks(server: Server, method: str) -> bool:
     """Whether ``method`` belongs to a capability that the server does not have."""
     capability = METHODS[method][1] if method in METHODS else ""
     return bool(capability) and capability not in server._catalog.capabilities
-
-
-def _private(result: JSON) -> JSON:
-    """Mark the result of a retry with answers as private.
-
-    Such results MUST NOT be cached (server/utilities/caching).
-    """
-    return result | listing.PRIVATE if "ttlMs" in result else result
 
 
 def _text(run: CallRun, name: str) -> str:
