@@ -63,6 +63,14 @@ class Outcome(Generic[T]):
         return cast(T, self.value)
 
 
+def attempt(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
+    """Return what ``function`` returns or raises."""
+    try:
+        return Outcome(function(*args, **kwargs))
+    except Exception as error:
+        return Outcome(error=error)
+
+
 class Job(Generic[T]):
     """A function to run in a thread, and the future of its result.
 
