@@ -27,7 +27,6 @@ from django.utils.module_loading import import_string
 from ..conf import settings
 from ..exceptions import Busy
 from ..runtime import threads
-from ..runtime.thread_pools import Outcome, attempt
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -175,6 +174,16 @@ class NotYetKnown(Exception):
         self.find_out = find_out
 
 
+def principal_or_error(
+    look_up: Callable[[T, Any], Principal | None], token: T, server: Any
+) -> Principal | Exception | None:
+    """Return what ``look_up`` returns or raises."""
+    try:
+        return look_up(token, server)
+    except Exception as error:
+        return error
+
+
 class LookupVerifier:
     """Base class of token verifiers that query the database: subclasses define ``lookup``.
 
@@ -198,12 +207,14 @@ class LookupVerifier:
         """
         raise NotImplementedError
 
-    def _lookup_all(self, requests: Sequence[tuple[str, Any]]) -> list[Outcome[Principal | None]]:
+    def _lookup_all(
+        self, requests: Sequence[tuple[str, Any]]
+    ) -> list[Principal | Exception | None]:
         """Look up several tokens, each for a server. Subclasses of this package use one query.
 
-        Each gets its own principal or error: a token must not affect the requests of others.
+        Return an error instead of raising it: a token must not affect the requests of others.
         """
-        return [attempt(self.lookup, token, server) for token, server in requests]
+        return [principal_or_error(self.lookup, token, server) for token, server in requests]
 
     async def verify(self, token: str, server: Any) -> Principal | None:
         return await looked_up(partial(threads.lookups.run, self.lookup, token, server))

@@ -33,9 +33,8 @@ from oauth2_provider.models import (
 from oauth2_provider.settings import oauth2_settings
 
 from ..auth.last_used import LastUsedTimes
-from ..auth.principal import Auth, LookupVerifier, Principal, key_parts
+from ..auth.principal import Auth, LookupVerifier, Principal, key_parts, principal_or_error
 from ..conf import settings as mcp
-from ..runtime.thread_pools import Outcome, attempt
 from ..storage.compiled_queries import column_names, fetch, instance
 from ..verifiers.protected_resource import canonical, challenge, resource
 from . import upstream_accounts
@@ -181,11 +180,14 @@ class OAuthTokens(LookupVerifier):
         return default_scopes()
 
     def lookup(self, token: str, server: Server) -> Principal | None:
-        return _look_up([(token, server)])[0].get()
+        (found,) = _look_up([(token, server)])
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def _lookup_all(
         self, requests: Sequence[tuple[str, Server]]
-    ) -> list[Outcome[Principal | None]]:
+    ) -> list[Principal | Exception | None]:
         return _look_up(requests)
 
     def challenge(self, server: Server) -> dict[str, str]:
@@ -224,12 +226,14 @@ class OAuthTokens(LookupVerifier):
 # Checks of tokens.
 
 
-def _look_up(requests: Sequence[tuple[str, Server]]) -> list[Outcome[Principal | None]]:
+def _look_up(requests: Sequence[tuple[str, Server]]) -> list[Principal | Exception | None]:
     """Return the principal of each token at its server, or None, or the error for it."""
     well_formed = [token for token, _ in requests if TOKEN.fullmatch(token)]
-    rows = iter(find(well_formed)) if well_formed else iter(())
+    if not well_formed:
+        return [None] * len(requests)
+    rows = iter(find(well_formed))
     return [
-        attempt(_principal, next(rows) if TOKEN.fullmatch(token) else None, server)
+        principal_or_error(_principal, next(rows) if TOKEN.fullmatch(token) else None, server)
         for token, server in requests
     ]
 
@@ -266,6 +270,8 @@ def _rejection_reason(
         return "it has none of our scopes"
     if user is None or not user.is_active:
         return "its user may not sign in"
+    if settings.UPSTREAM is None:
+        return None
     # Tokens of the client credentials grant have no upstream account.
     if row.account is None and _is_machine(row):
         return None

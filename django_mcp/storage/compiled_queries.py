@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from django.db import connections, models
@@ -85,11 +86,12 @@ def instance(model: type[M], alias: str, values: Iterator[Any]) -> M | None:
     The columns are those of ``column_names``.
     """
     names = column_names(model)
-    found = [next(values) for _ in names]
+    found = list(islice(values, len(names)))
     is_none = found[names.index(model._meta.pk.attname)] is None
     return None if is_none else model.from_db(alias, names, found)
 
 
-def column_names(model: type[models.Model]) -> list[str]:
+@lru_cache(maxsize=32)
+def column_names(model: type[models.Model]) -> tuple[str, ...]:
     """Return the names of a model's columns, for ``values_list``."""
-    return [field.attname for field in model._meta.concrete_fields]
+    return tuple(field.attname for field in model._meta.concrete_fields)

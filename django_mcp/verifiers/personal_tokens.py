@@ -23,11 +23,10 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from ..auth.last_used import LastUsedTimes
-from ..auth.principal import Auth, LookupVerifier, Principal, key_parts
+from ..auth.principal import Auth, LookupVerifier, Principal, key_parts, principal_or_error
 from ..auth.scopes import NAME
 from ..changes import permission_changes
 from ..models import Token
-from ..runtime.thread_pools import Outcome, attempt
 from ..storage.compiled_queries import column_names, fetch, instance
 
 if TYPE_CHECKING:
@@ -44,11 +43,14 @@ class PersonalAccessTokens(LookupVerifier):
     """The ``TokenVerifier`` for tokens made in the admin or by ``manage.py mcp_token``."""
 
     def lookup(self, token: str, server: Server) -> Principal | None:
-        return _look_up([(token, server)])[0].get()
+        (found,) = _look_up([(token, server)])
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def _lookup_all(
         self, requests: Sequence[tuple[str, Server]]
-    ) -> list[Outcome[Principal | None]]:
+    ) -> list[Principal | Exception | None]:
         return _look_up(requests)
 
     def still_valid(self, keys: Collection[str]) -> dict[str, bool]:
@@ -80,11 +82,14 @@ def _unrevoked(pks: Collection[int]) -> QuerySet[Token]:
     return _of_visible_users(Token.objects.select_related("user").filter(pk__in=pks, revoked=None))
 
 
-def _look_up(requests: Sequence[tuple[str, Server]]) -> list[Outcome[Principal | None]]:
+def _look_up(requests: Sequence[tuple[str, Server]]) -> list[Principal | Exception | None]:
     """Return the principal of each token at its server, or None, or the error for it."""
-    rows = iter(_rows([token for token, _ in requests if SECRET.fullmatch(token)]))
+    well_formed = [token for token, _ in requests if SECRET.fullmatch(token)]
+    if not well_formed:
+        return [None] * len(requests)
+    rows = iter(_rows(well_formed))
     return [
-        attempt(_principal, next(rows) if SECRET.fullmatch(token) else None, server)
+        principal_or_error(_principal, next(rows) if SECRET.fullmatch(token) else None, server)
         for token, server in requests
     ]
 
@@ -94,8 +99,6 @@ def _rows(secrets: Sequence[str]) -> list[Token | None]:
 
     A secret that occurs twice gets two instances, because the project's code may change the user.
     """
-    if not secrets:
-        return []
     user_model, alias = get_user_model(), router.db_for_read(Token)
     # A filter of the project's manager may depend on the time.
     is_constant = not user_model._default_manager.all().query.where

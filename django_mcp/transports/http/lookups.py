@@ -17,13 +17,12 @@ import contextvars
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ...auth.principal import LookupVerifier, Principal
 from ...exceptions import Busy
 from ...runtime import threads
 from ...runtime.runtime import Service
-from ...runtime.thread_pools import Outcome, attempt
 from ...storage import sessions
 
 if TYPE_CHECKING:
@@ -44,11 +43,16 @@ class Lookup:
     def __init__(self, server: Server, token: str | None, session_id: str | None) -> None:
         self.server, self.token, self.session_id = server, token, session_id
         self.is_done = asyncio.get_running_loop().create_future()
-        self.principal: Outcome[Principal | None] = NOTHING
-        self.session: Outcome[Session | None] = NOTHING
+        self.principal: Principal | BaseException | None = None
+        self.session: Session | BaseException | None = None
 
-
-NOTHING: Outcome[Any] = Outcome()
+    def result(self) -> Found:
+        """Return the principal and the session. Raise the error of this look-up."""
+        if isinstance(self.principal, BaseException):
+            raise self.principal
+        if isinstance(self.session, BaseException):
+            raise self.session
+        return self.principal, self.session
 
 
 class LookupJob:
@@ -75,32 +79,35 @@ class LookupJob:
         pending = [lookup for lookup in self.lookups if lookup.token is not None]
         for verifier in self.verifiers if pending else ():
             requests = [(cast(str, lookup.token), lookup.server) for lookup in pending]
-            found = attempt(verifier._lookup_all, requests)
-            failed: list[Outcome[Principal | None]] = [Outcome(error=found.error)] * len(pending)
-            for lookup, outcome in zip(pending, found.value or failed, strict=True):
-                if outcome.error is not None or outcome.value is not None:
-                    lookup.principal = outcome
-            pending = [lookup for lookup in pending if lookup.principal is NOTHING]
+            try:
+                found = verifier._lookup_all(requests)
+            except Exception as error:  # the database cannot be queried
+                found = [error] * len(requests)
+            for lookup, principal in zip(pending, found, strict=True):
+                lookup.principal = principal
+            pending = [lookup for lookup in pending if lookup.principal is None]
         with_session = [
             lookup
             for lookup in self.lookups
             if lookup.session_id is not None
-            and (lookup.token is None or lookup.principal.value is not None)
+            and (lookup.token is None or isinstance(lookup.principal, Principal))
         ]
         if with_session:
             self._find_sessions(with_session)
 
     def _find_sessions(self, lookups: Sequence[Lookup]) -> None:
-        found = attempt(sessions.find_all, [cast(str, lookup.session_id) for lookup in lookups])
-        for number, lookup in enumerate(lookups):
-            value = None if found.value is None else found.value[number]
-            lookup.session = Outcome(value, found.error)
+        found: Sequence[Session | Exception | None]
+        try:
+            found = sessions.find_all([cast(str, lookup.session_id) for lookup in lookups])
+        except Exception as error:  # requests without a session are not affected
+            found = [error] * len(lookups)
+        for lookup, session in zip(lookups, found, strict=True):
+            lookup.session = session
 
     def end(self, error: BaseException | None = None) -> None:
         """Let the requests continue, with ``error`` if the job did not run."""
         for lookup in self.lookups:
-            if error is not None:
-                lookup.principal = Outcome(error=error)
+            lookup.principal = lookup.principal if error is None else error
             if not lookup.is_done.done():  # else the request was cancelled
                 lookup.is_done.set_result(None)
 
@@ -132,7 +139,7 @@ class LookupQueue:
         self._waiting[-1].lookups.append(lookup)
         self._start()
         await lookup.is_done
-        return lookup.principal.get(), lookup.session.get()
+        return lookup.result()
 
     def _start(self) -> None:
         """Start the next jobs, if threads are free."""
