@@ -1,13 +1,16 @@
 """
 The tools that are measured: synchronous, asynchronous, with a query, and with much progress.
 
-Everybody may call them.
+Everybody may call them. With `BENCHMARK_RESOURCES` the rows of `City` are resources, and a tool
+changes them.
 """
 
 import asyncio
+import os
 import random
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import django_mcp as mcp
 from benchmarks.models import City
@@ -76,3 +79,22 @@ async def tick(request: mcp.Request, count: int) -> int:
         await request.aprogress(number, count, str(time.monotonic()))
         await asyncio.sleep(random.uniform(0.05, 0.35))
     return count
+
+
+if os.environ.get("BENCHMARK_RESOURCES"):
+
+    @mcp.register(City)
+    class Cities(mcp.ModelResource):
+        permission = mcp.PUBLIC
+        fields = ("name", "population")
+
+        def get_queryset(self, request: mcp.Request) -> Any:
+            return super().get_queryset(request).all()
+
+    @mcp.tool(permission=mcp.PUBLIC)
+    def grow(request: mcp.Request, pk: int) -> int:
+        """Save a city with one inhabitant more."""
+        found = City.objects.select_for_update().get(pk=pk)
+        found.population += 1
+        found.save()
+        return pk

@@ -3,7 +3,8 @@ The project that is measured: `uvicorn benchmarks.server:application` serves it 
 
 It makes its tables and rows when it starts, under a lock, so that several workers may start at
 once. With `BENCHMARK_COUNT` in the environment, `/queries` returns the number of executed SQL
-statements. With `BENCHMARK_BURST_PAGES` it has the pages of `benchmarks.burst_pages`.
+statements. With `BENCHMARK_BURST_PAGES` it has the pages of `benchmarks.burst_pages`, and with
+`BENCHMARK_STATE` that of `benchmarks.soak_page`.
 """
 
 from __future__ import annotations
@@ -84,3 +85,7 @@ if os.environ.get("BENCHMARK_BURST_PAGES"):
     from benchmarks.burst_pages import with_burst_pages
 
     application = with_burst_pages(application)
+if os.environ.get("BENCHMARK_STATE"):
+    from benchmarks.soak_page import with_state_page
+
+    application = with_state_page(application)
