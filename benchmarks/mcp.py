@@ -1,8 +1,8 @@
 """
 The tools that are measured: synchronous, asynchronous, with a query, and with much progress.
 
-Everybody may call them. With `BENCHMARK_RESOURCES` the rows of `City` are resources, and a tool
-changes them.
+Everybody may call them. With `BENCHMARK_TOOLS` there are as many tools. With `BENCHMARK_RESOURCES`
+the rows of `City` are resources, and a tool changes them.
 """
 
 import asyncio
@@ -81,12 +81,34 @@ async def tick(request: mcp.Request, count: int) -> int:
     return count
 
 
+@mcp.tool(permission=mcp.PUBLIC)
+async def length(request: mcp.Request, text: str) -> int:
+    """Return how long a text is."""
+    return len(text)
+
+
+@mcp.tool(permission=mcp.PUBLIC)
+async def repeat(request: mcp.Request, count: int) -> str:
+    """Return a text of that length."""
+    return "x" * count
+
+
+DECLARED = 9  # tools above
+for number in range(DECLARED, int(os.environ.get("BENCHMARK_TOOLS", 0))):
+
+    @mcp.tool(permission=mcp.PUBLIC, name=f"add_{number}")
+    async def add_again(request: mcp.Request, a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+
 if os.environ.get("BENCHMARK_RESOURCES"):
 
     @mcp.register(City)
     class Cities(mcp.ModelResource):
         permission = mcp.PUBLIC
         fields = ("name", "population")
+        filter_fields = ("population",)
 
         def get_queryset(self, request: mcp.Request) -> Any:
             return super().get_queryset(request).all()

@@ -21,7 +21,6 @@ from django.core.management import call_command  # noqa: E402
 from django.db import connections  # noqa: E402
 from django.db.backends.signals import connection_created  # noqa: E402
 
-CITIES = 1000
 EXECUTED: list[None] = []  # appending is atomic, whatever the thread
 
 
@@ -37,11 +36,9 @@ def prepare() -> None:
 
 
 def fill() -> None:
-    from benchmarks.models import City
+    from benchmarks import rows
 
-    if not City.objects.exists():
-        numbers = range(1, CITIES + 1)
-        City.objects.bulk_create(City(name=f"City {n}", population=n * 1000) for n in numbers)
+    rows.fill()
     if os.environ.get("BENCHMARK_OAUTH"):
         from benchmarks import tokens
 
