@@ -14,6 +14,7 @@ from typing import Any
 
 import django_mcp as mcp
 from benchmarks.models import City
+from benchmarks.steps import FUNCTION, timed
 
 SENT: list[float] = []  # when the last burst sent each message (monotonic clock)
 
@@ -37,6 +38,7 @@ class CityResult:
 
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
+@timed(FUNCTION)
 def city(request: mcp.Request, pk: int) -> CityResult:
     """Return a city by its number."""
     found = City.objects.get(pk=pk)

@@ -18,6 +18,7 @@ PREFIX = "io.modelcontextprotocol/"
 CLIENT = {"name": "benchmark", "version": "1"}
 STATELESS, SESSION = "2026-07-28", "2025-11-25"
 TOKEN = "2026-07-28 with a token"
+SESSION_TOKEN = "2025-11-25 with a token"
 LIST = "tools/list"
 SECRET = "the-access-token-of-alice"  # it opens nothing but the benchmarks
 # Replaced in the body by the id of each call.
@@ -84,9 +85,15 @@ def with_token(address: tuple[str, int], tool: str, arguments: JSON) -> CallTemp
     return replace(plain, head=head)
 
 
-def in_session(address: tuple[str, int], tool: str, arguments: JSON) -> CallTemplate:
-    headers = {"MCP-Protocol-Version": SESSION, **open_session(address)}
+def in_session(
+    address: tuple[str, int], tool: str, arguments: JSON, token: str = ""
+) -> CallTemplate:
+    headers = {"MCP-Protocol-Version": SESSION, **open_session(address, token)}
     return template(address, headers, {"name": tool, "arguments": arguments})
+
+
+def in_session_with_token(address: tuple[str, int], tool: str, arguments: JSON) -> CallTemplate:
+    return in_session(address, tool, arguments, SECRET)
 
 
 def template(
@@ -99,7 +106,12 @@ def template(
     return CallTemplate(params.get("name", method), head.encode() + b"\r\n", body)
 
 
-TEMPLATES = {STATELESS: stateless, SESSION: in_session, TOKEN: with_token}
+TEMPLATES: dict[str, Callable[[tuple[str, int], str, JSON], CallTemplate]] = {
+    STATELESS: stateless,
+    SESSION: in_session,
+    TOKEN: with_token,
+    SESSION_TOKEN: in_session_with_token,
+}
 ACCEPTED = {
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",

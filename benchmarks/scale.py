@@ -75,7 +75,8 @@ class Line:
 
     @property
     def verdict(self) -> tuple[bool, str]:
-        first, *_, before, last = sizes = list(self.costs)
+        sizes = list(self.costs)
+        first, before, last = sizes[0], sizes[-2], sizes[-1]
         if self.is_linear:
             found = self.ratio(last, before) / (last / before)
             text = f"{found:.2f} times for each unit from {number(before)} to {number(last)}"

@@ -4,7 +4,7 @@ The project that is measured: `uvicorn benchmarks.server:application` serves it 
 It makes its tables and rows when it starts, under a lock, so that several workers may start at
 once. With `BENCHMARK_COUNT` in the environment, `/queries` returns the number of executed SQL
 statements. With `BENCHMARK_BURST_PAGES` it has the pages of `benchmarks.burst_pages`, and with
-`BENCHMARK_STATE` that of `benchmarks.soak_page`.
+`BENCHMARK_STATE` that of `benchmarks.soak_page`. With `BENCHMARK_STEPS` it measures its steps.
 """
 
 from __future__ import annotations
@@ -82,6 +82,10 @@ if os.environ.get("BENCHMARK_BURST_PAGES"):
     from benchmarks.burst_pages import with_burst_pages
 
     application = with_burst_pages(application)
+if os.environ.get("BENCHMARK_STEPS"):
+    from benchmarks.steps import with_steps
+
+    application = with_steps(application)
 if os.environ.get("BENCHMARK_STATE"):
     from benchmarks.soak_page import with_state_page
 
