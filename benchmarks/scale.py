@@ -46,6 +46,7 @@ from benchmarks.streams import raise_limit
 from tools.benchmark import UNMET
 
 CONNECTIONS, CALLS = 16, 400  # of a round
+PAGE = 100  # tools
 MOST_BYTES = 20_000_000  # of all requests or responses of a round, where these grow
 FLAT, TENFOLD = 1.25, 1.15
 IDS = itertools.count(1_000_000)
@@ -62,6 +63,7 @@ class Line:
     make: Make
     environ: JSON = field(default_factory=dict)
     is_linear: bool = False  # because the request or the response grows
+    start: int = 0  # the number from which on it is judged
     costs: dict[int, list[float]] = field(default_factory=dict)
 
     @property
@@ -75,7 +77,7 @@ class Line:
 
     @property
     def verdict(self) -> tuple[bool, str]:
-        sizes = list(self.costs)
+        sizes = [size for size in self.costs if size >= self.start]
         first, before, last = sizes[0], sizes[-2], sizes[-1]
         if self.is_linear:
             found = self.ratio(last, before) / (last / before)
@@ -260,11 +262,16 @@ def all_curves(is_short: bool, is_long: bool) -> list[Curve]:
             "tools",
             "Calls and lists by the number of tools",
             "tools",
-            (10, 200) if is_short else (10, 100, 500, 2_000),
+            (10, 100, 500) if is_short else (10, 100, 500, 2_000),
             [
                 Line("tools/call", add),
                 Line("tools/list, one page of all", list_of(10_000), is_linear=True),
-                Line("tools/list, pages of 100", list_of(100), {"BENCHMARK_PAGE_SIZE": "100"}),
+                Line(
+                    f"tools/list, pages of {PAGE}",
+                    list_of(PAGE),
+                    {"BENCHMARK_PAGE_SIZE": str(PAGE)},
+                    start=PAGE,
+                ),
             ],
             "BENCHMARK_TOOLS",
             is_log=True,
@@ -281,10 +288,11 @@ def all_curves(is_short: bool, is_long: bool) -> list[Curve]:
             "subscriptions",
             "A call by the number of subscriptions to rows",
             "subscriptions",
-            (0, 1_000) if is_short else (0, 10, 100, 1_000, 10_000),
+            (0, 10, 1_000) if is_short else (0, 10, 100, 1_000, 10_000),
             [
-                Line("add", add, with_rows),
-                Line("a tool that saves a subscribed row", grow, with_rows),
+                # Without any subscription, nothing is recorded, which is another case.
+                Line("tools/call", add, with_rows, start=10),
+                Line("a tool that saves a subscribed row", grow, with_rows, start=10),
             ],
             "BENCHMARK_SUBSCRIPTIONS",
         ),
