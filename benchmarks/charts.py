@@ -8,7 +8,7 @@ vertical axis begins at 0, unless it is logarithmic.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -32,7 +32,7 @@ class Panel:
     """The vertical axis, and the lines drawn in it by their names."""
 
     label: str
-    lines: dict[str, Sequence[Point]]
+    lines: Mapping[str, Sequence[Point]]
     is_log: bool = False
     height: int = 220
 

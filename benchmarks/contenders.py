@@ -18,7 +18,11 @@ from benchmarks.servers import RunningServer, free_port, running
 from tools.database_servers import postgres
 
 OURS = ("-e", ".[daphne,oauth,redis]", "psycopg[binary]==3.*")
-UVICORN = "-m uvicorn --no-access-log --log-level warning --port {port} {how} {application}"
+# Idle connections stay open for a minute, because a busy machine lets a connection wait for long.
+UVICORN = (
+    "-m uvicorn --no-access-log --log-level warning --timeout-keep-alive 60"
+    " --port {port} {how} {application}"
+)
 # As `pip install uvicorn` leaves it, which is what the peers bring; and as uvicorn[standard] does.
 SERVERS = {"plain": "--loop asyncio --http h11", "fast": "--loop uvloop --http httptools"}
 

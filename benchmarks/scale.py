@@ -45,7 +45,7 @@ from benchmarks.servers import RunningServer, pinned
 from benchmarks.streams import raise_limit
 from tools.benchmark import UNMET
 
-CONNECTIONS, CALLS = 16, 400  # of a round
+CONNECTIONS = 16
 PAGE = 100  # tools
 MOST_BYTES = 20_000_000  # of all requests or responses of a round, where these grow
 FLAT, TENFOLD = 1.25, 1.15
@@ -105,13 +105,13 @@ class Curve:
     variable: str = ""  # of the environment, that has the number
     is_log: bool = False  # the axis of the costs
 
-    def measure(self, server: str, rounds: int) -> None:
+    def measure(self, server: str, rounds: int, calls: int) -> None:
         with ExitStack() as stack:
             measured = list(self.start(stack, server))
             with pinned():
                 for _ in range(rounds):
                     for one in measured:
-                        one.round()
+                        one.round(calls)
 
     def start(self, stack: ExitStack, server: str) -> Iterator[Measured]:
         servers: dict[tuple[int, str], list[RunningServer]] = {}
@@ -164,21 +164,18 @@ class Measured:
     workers: Sequence[tuple[RunningServer, CallTemplate]]
     connections: int
 
-    @property
-    def calls(self) -> int:
-        calls = max(CALLS, 2 * self.connections)
-        most = max(MOST_BYTES // (self.size * 100), 10) if self.line.is_linear else calls
-        return min(calls, most)
-
-    def round(self) -> None:
-        # Opened anew, because uvicorn closes connections that are idle for five seconds.
+    def round(self, calls: int) -> None:
+        calls = max(calls, 2 * self.connections)
+        if self.line.is_linear:
+            calls = min(calls, max(MOST_BYTES // self.size, 10))
+        # Opened anew, because uvicorn closes idle connections.
         turns = itertools.islice(itertools.cycle(self.workers), self.connections)
         opened = [Connection(worker.address, made) for worker, made in turns]
         try:
-            make_calls(opened, IDS, max(len(opened), self.calls // 10))
+            make_calls(opened, IDS, max(len(opened), calls // 10))
             before = self.cpu()
-            make_calls(opened, IDS, self.calls)
-            cost = (self.cpu() - before) / self.calls * 1e6
+            make_calls(opened, IDS, calls)
+            cost = (self.cpu() - before) / calls * 1e6
             self.line.costs.setdefault(self.size, []).append(cost)
         finally:
             for connection in opened:
@@ -358,7 +355,7 @@ def main() -> int:
     for curve in all_curves(options.short, options.long):
         if options.only and curve.name not in options.only.split(","):
             continue
-        curve.measure(options.server, 2 if options.short else options.rounds)
+        curve.measure(options.server, 2 if options.short else options.rounds, options.calls)
         print(curve, flush=True)
         are_met &= all(line.verdict[0] for line in curve.lines)
         if options.draw:
