@@ -346,6 +346,7 @@ def main() -> int:
     parser.add_argument("--only", help="names of curves, separated by commas")
     parser.add_argument("--server", choices=SERVERS, default="plain", help="how uvicorn runs")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--calls", type=int, default=400, help="of a round")
     parser.add_argument(
         "--draw", action="store_true", help="store the charts for the documentation"
     )
