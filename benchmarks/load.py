@@ -19,7 +19,7 @@ from benchmarks.messages import CallTemplate, WrongResponse, split_response
 
 PATIENCE = 60  # seconds without any answer
 # Responses without which no figure is given: on a busy machine a load lasts longer, to have them.
-FEWEST, LONGER = 200, 60.0
+FEWEST, LONGER = 200, 180.0
 
 
 class Connection:
@@ -79,15 +79,16 @@ def load(
     seconds: float,
     connections: int = 16,
     start: int = 1,
+    fewest: int = FEWEST,
 ) -> Measured:
     """Make calls over these connections for that many seconds, each call with its own id.
 
-    If that were fewer than `FEWEST` calls, continue for up to `LONGER` seconds.
+    If that were fewer calls than `fewest`, continue for up to `LONGER` seconds.
     """
     numbers = itertools.count(start)
     opened = [Connection(address, template) for _ in range(connections)]
     try:
-        return drive(opened, numbers, seconds)
+        return drive(opened, numbers, seconds, fewest)
     finally:
         for connection in opened:
             connection.socket.close()
@@ -116,7 +117,9 @@ def make_calls(opened: list[Connection], numbers: Iterator[int], calls: int) -> 
                 connection.call(next(numbers))
 
 
-def drive(opened: list[Connection], numbers: itertools.count[int], seconds: float) -> Measured:
+def drive(
+    opened: list[Connection], numbers: itertools.count[int], seconds: float, fewest: int
+) -> Measured:
     waiting = {connection.socket.fileno(): connection for connection in opened}
     poll = select.poll()
     times = []
@@ -125,7 +128,7 @@ def drive(opened: list[Connection], numbers: itertools.count[int], seconds: floa
         connection.call(next(numbers))
     began = time.perf_counter()
     until = began + seconds
-    while (now := time.perf_counter()) < until or len(times) < FEWEST:
+    while (now := time.perf_counter()) < until or len(times) < fewest:
         if now > until + LONGER:
             raise WrongResponse(f"Only {len(times)} calls were answered in {now - began:.1f} s")
         ready = poll.poll(PATIENCE * 1000)
