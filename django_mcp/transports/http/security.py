@@ -22,7 +22,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from django.http.request import split_domain_port, validate_host
@@ -119,30 +119,39 @@ def check_names(exchange: Exchange, call: ClientCall) -> None:
 def named(catalog: Catalog, call: ClientCall) -> Iterator[tuple[str, list[Declaration]]]:
     """Yield the kind of each name in a call, and the declarations that it may mean.
 
-    The kind is written as in ``Catalog.private_kinds``. A name that does not exist means none.
+    The kinds are those of ``Catalog.private_kinds``. A name that does not exist means nothing.
     """
-    match call.method, call.params:
-        case "tools/call", {"name": str(name)}:
+    name, uri = call.params.get("name"), call.params.get("uri")
+    match call.method:
+        case "tools/call" if isinstance(name, str):
             yield "tools", [catalog.tools[name]] if name in catalog.tools else []
-        case "prompts/get", {"name": str(name)}:
+        case "prompts/get" if isinstance(name, str):
             yield "prompts", [catalog.prompts[name]] if name in catalog.prompts else []
-        case "resources/read" | "resources/subscribe", {"uri": str(uri)}:
-            yield "resources", _resources_at(catalog, uri)
-        case "subscriptions/listen", {"notifications": {"resourceSubscriptions": list(uris)}}:
-            for uri in uris[:MAX_SUBSCRIPTIONS]:
-                if isinstance(uri, str):
-                    yield "resources", _resources_at(catalog, uri)
-        case "completion/complete", {"ref": {"type": "ref/prompt", "name": str(name)}}:
-            yield "prompts", [catalog.prompts[name]] if name in catalog.prompts else []
-        case "completion/complete", {"ref": {"type": "ref/prompt"}}:
-            pass
-        case "completion/complete", {"ref": {"uri": str(uri)}}:
-            template = [catalog.templates[uri]] if uri in catalog.templates else []
-            yield "resources", [*template, *_resources_at(catalog, uri)]
+        case "resources/read" | "resources/subscribe" if isinstance(uri, str):
+            yield "resources", [resource for resource, _ in catalog.at(uri)]
+        case "subscriptions/listen":
+            yield from _listened(catalog, call.params.get("notifications"))
+        case "completion/complete":
+            yield from _referred(catalog, call.params.get("ref"))
 
 
-def _resources_at(catalog: Catalog, uri: str) -> list[Declaration]:
-    return [resource for resource, _ in catalog.at(uri)]
+def _listened(catalog: Catalog, wanted: Any) -> Iterator[tuple[str, list[Declaration]]]:
+    uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
+    for uri in uris[:MAX_SUBSCRIPTIONS] if isinstance(uris, list) else ():
+        if isinstance(uri, str):
+            yield "resources", [resource for resource, _ in catalog.at(uri)]
+
+
+def _referred(catalog: Catalog, ref: Any) -> Iterator[tuple[str, list[Declaration]]]:
+    if not isinstance(ref, dict):
+        return
+    name, uri = ref.get("name"), ref.get("uri")
+    if ref.get("type") == "ref/prompt":
+        if isinstance(name, str):
+            yield "prompts", [catalog.prompts[name]] if name in catalog.prompts else []
+    elif isinstance(uri, str):
+        templates = [catalog.templates[uri]] if uri in catalog.templates else []
+        yield "resources", [*templates, *(resource for resource, _ in catalog.at(uri))]
 
 
 METHODS = ("POST", "GET", "DELETE", "OPTIONS")
@@ -297,14 +306,13 @@ async def check_scopes(exchange: Exchange, calls: Sequence[ClientCall]) -> None:
     if the thread pool is exhausted.
     """
     auth = exchange.principal.auth
-    if auth is None or not auth.scopes or auth.application is None:
+    if auth is None or auth.application is None:  # ``grantable`` is false for every declaration
         return
-    # The declarations for each name that the token is too narrow for. This takes no query.
     narrow = [
         candidates
         for call in calls if call.revision.scope_challenges
         for _, candidates in named(exchange.server._catalog, call)
-        if any(one._scopes_missing_in(auth) and grantable(one, auth) for one in candidates)
+        if any(one._missing_scopes(auth) and grantable(one, auth) for one in candidates)
     ]  # fmt: skip
     if not narrow:
         return
