@@ -97,6 +97,29 @@ def test_invalid_json_is_rejected(raw):
     assert (caught.value.code, caught.value.about) == (-32700, None)
 
 
+@pytest.mark.parametrize("offset", range(16))
+def test_length_of_integers_is_limited_at_every_offset(offset):
+    before = b'{"' + b"k" * offset + b'": [0, '
+    assert decode(before + b"1" * MAX_DIGITS + b"]}")
+    with pytest.raises(ParseError):
+        decode(before + b"1" * (MAX_DIGITS + 1) + b"]}")
+
+
+@pytest.mark.parametrize("text", [rb'"\\"', rb'"\""', rb'"\\\""', rb'"a\n\\\\"'])
+def test_brackets_after_escaped_quotes_are_counted(text):
+    within = text[:-1] + b"[" * 2 * MAX_DEPTH + b'"'
+    assert decode(b"[" + within + b"," + nested(MAX_DEPTH - 1) + b"]")
+    with pytest.raises(ParseError):
+        decode(b"[" + within + b"," + nested(MAX_DEPTH) + b"]")
+
+
+def test_value_that_contains_itself_is_not_encoded():
+    endless = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="contains itself"):
+        encode(endless)
+
+
 @pytest.mark.parametrize(
     ("value", "line"),
     [
