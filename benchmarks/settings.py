@@ -4,7 +4,8 @@ Settings of the project that is measured: two SQLite files in a folder of its ow
 `BENCHMARK_FOLDER` names a folder other than `build/benchmark`. `BENCHMARK_DATABASE=postgres` puts
 everything into a PostgreSQL database of the server that `PGHOST` and `PGPORT` name.
 `BENCHMARK_REDIS` is the address of a Redis for the channel layer. `BENCHMARK_OAUTH` makes the
-project an authorization server too, without a limit on registrations.
+project an authorization server too, without a limit on registrations. `BENCHMARK_WITHOUT_APP`
+leaves the app out, for comparison.
 """
 
 import os
@@ -42,6 +43,10 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 ROOT_URLCONF = "benchmarks.settings"
 urlpatterns: list[object] = []
 USE_TZ = True
+if os.environ.get("BENCHMARK_WITHOUT_APP"):
+    INSTALLED_APPS.remove("django_mcp")
+    DATABASES = {"default": DATABASES["default"]}
+    DATABASE_ROUTERS = []
 
 # Thousands of idle streams are measured, each in a session of its own.
 DJANGO_MCP = {

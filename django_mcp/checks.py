@@ -369,9 +369,11 @@ def check_changes(databases: Sequence[str] | None = None, **kwargs: Any) -> Sequ
 
     Runs with ``check --database``.
     """
+    if not databases:  # as in `check` without the option, which need not import the change log
+        return []
     from .storage import change_log
 
-    return [_no_changes(alias) for alias in databases or () if _lacks_changes(change_log, alias)]
+    return [_no_changes(alias) for alias in databases if _lacks_changes(change_log, alias)]
 
 
 def _lacks_changes(changes: Any, alias: str) -> bool:

@@ -46,7 +46,6 @@ from ..runtime.async_orm import orm_in_own_thread
 from ..runtime.runtime import environment
 from ..storage.databases import codes
 from ..storage.jobs import BROKEN, TEMPORARY
-from .results import error_result
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
@@ -96,6 +95,10 @@ class Retries:
         if is_harmless and self._may_run(run, error) and await self._is_back(run, error):
             return None
         if run.call.method == "tools/call":
+            # Not at the start of the module: every command of a project with the authorization
+            # server imports this module, and results import pydantic.
+            from .results import error_result
+
             return error_result(words)
         raise InternalError(words)
 

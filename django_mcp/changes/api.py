@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +105,7 @@ def _record_announcement(kind: str, what: str, server: Server | None) -> None:
     _record((kind, {"what": what, "server": None if server is None else server.name}), None)
 
 
-def _record(change: tuple[str, Any], using: str | None, models: Iterable[str] = ()) -> None:
+def _record(change: tuple[str, Any], using: str | None, models: Collection[str] = ()) -> None:
     _run(
         partial(capture.record_announced, change, using, models),
         in_loop_of_test=partial(capture.notify_this_process, [change]),

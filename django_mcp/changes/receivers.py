@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.db.models import signals
+from django.utils.module_loading import import_string
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -80,12 +80,13 @@ def _receiver(name: str) -> Callable[..., None]:
     It is cached because signals hold their receivers by weak references.
     """
 
+    senders, path = _senders[name], f"django_mcp.{name}"
+
     def receive(sender: type[Any], **kwargs: Any) -> None:
         # Django stores the ``id()`` of a sender. When a model class is deleted, as in tests that
         # define models, another class may get the same id and would be taken for the sender.
-        if sender in _senders[name]:
-            module, _, function = name.rpartition(".")
-            getattr(import_module(f"django_mcp.{module}"), function)(sender=sender, **kwargs)
+        if sender in senders:
+            import_string(path)(sender=sender, **kwargs)
 
     return receive
 

@@ -25,7 +25,6 @@ from django.utils.translation import gettext_lazy as _
 from ..auth.last_used import LastUsedTimes
 from ..auth.principal import Auth, LookupVerifier, Principal, key_parts
 from ..auth.scopes import NAME
-from ..changes import permission_changes
 from ..models import Token
 
 if TYPE_CHECKING:
@@ -127,6 +126,8 @@ def revoke(tokens: QuerySet[Token]) -> int:
 
     The tokens are updated and the change is recorded in one transaction.
     """
+    from ..changes import permission_changes  # commands import this module, and need no changes
+
     using = router.db_for_write(Token)
     with transaction.atomic(using=using):
         count = tokens.using(using).filter(revoked=None).update(revoked=timezone.now())
