@@ -50,13 +50,13 @@ def main(arguments: list[str]) -> int:
             found = measured(given.rounds, given.saves, process)
     for name, medians in found.items():
         print(f"{name:>32}  {statistics.median(medians) * 1e6:8.0f} us")
-    ratios = {f"{one} to {other}": ratio(found[one], found[other]) for one, other in RATIOS}
+    ratios = {f"{one} to {other}": median_ratio(found[one], found[other]) for one, other in RATIOS}
     for name, ratio in ratios.items():
         print(f"{ratio:6.2f} (at most {MOST})  {name}")
     return UNMET if max(ratios.values()) > MOST else 0
 
 
-def ratio(some: list[float], others: list[float]) -> float:
+def median_ratio(some: list[float], others: list[float]) -> float:
     """Return the median of the ratios within each round."""
     return statistics.median(one / other for one, other in zip(some, others, strict=True))
 

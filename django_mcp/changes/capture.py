@@ -251,8 +251,8 @@ class TransactionChanges:
         vars(self._connection).pop(ATTRIBUTE, None)
         # A client that began to follow a model during the transaction has read the log before this
         # commit, so without this it would miss the change.
-        if followed := sorted(one for one in self._skipped if watched([one])):
-            record_with_row(self._alias, (ROWS, followed))
+        if self._skipped and watched(self._skipped):
+            record_with_row(self._alias, (ROWS, sorted(self._skipped)))
         if self._recorded:
             wake_for_changes()
 

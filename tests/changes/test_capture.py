@@ -25,7 +25,7 @@ from django_mcp.changes import capture
 from django_mcp.models import Change
 from django_mcp.storage import change_log
 from django_mcp.storage.change_log import ANYTHING, watched
-from tests.shop.models import Badge, Company, LocalPlace, Note, Place, Tag, Warehouse
+from tests.shop.models import Badge, Company, Invoice, LocalPlace, Note, Place, Tag, Warehouse
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LOG = settings.DJANGO_MCP["DATABASE"]
@@ -150,6 +150,66 @@ def test_receivers_are_connected_to_single_models_only():
     for signal in (signals.pre_save, signals.post_save, signals.m2m_changed, signals.post_delete):
         uids = [str(uid) for (uid, sender), *_ in signal.receivers if sender == NONE_ID]
         assert not [uid for uid in uids if uid.startswith("django_mcp")]
+
+
+def test_only_registered_models_and_their_family_have_receivers(register):
+    @isolate_apps("tests.shop")
+    def defined_later() -> list[type[models.Model]]:
+        class Later(Warehouse):
+            class Meta:
+                app_label = "shop"
+
+        class LaterProxy(LocalPlace):
+            class Meta:
+                app_label, proxy = "shop", True
+
+        return [Later, LaterProxy]
+
+    saved, deleted = signals.post_save, signals.post_delete
+    family = [Place, LocalPlace, Warehouse]
+    for model in (Note, Tag, *family):
+        assert not saved.has_listeners(model) and not deleted.has_listeners(model), model
+    register(Place)
+    for model in (*family, *defined_later()):
+        assert saved.has_listeners(model) and deleted.has_listeners(model), model
+    assert not signals.pre_save.has_listeners(Place)  # nothing is read before a save
+    for model in (Note, Tag):
+        assert not saved.has_listeners(model) and not deleted.has_listeners(model), model
+
+
+@isolate_apps("tests.shop")
+def test_relation_has_a_receiver_if_one_of_its_models_is_registered(register):
+    class Shelf(models.Model):  # noqa: DJ008
+        tags = models.ManyToManyField(Tag, related_name="+")
+        near = models.ManyToManyField("self")
+
+        class Meta:
+            app_label = "shop"
+
+    through = [Shelf.tags.through, Shelf.near.through]
+    assert [signals.m2m_changed.has_listeners(one) for one in through] == [False, False]
+    register(Shelf)
+    assert [signals.m2m_changed.has_listeners(one) for one in through] == [True, True]
+
+
+@isolate_apps("tests.shop")
+def test_relation_of_a_later_model_may_name_its_through_model(register):
+    register(Tag, followed=[Tag])
+
+    class Rack(models.Model):  # noqa: DJ008
+        tags = models.ManyToManyField(Tag, through="Tagging", related_name="+")
+
+        class Meta:
+            app_label = "shop"
+
+    class Tagging(models.Model):  # noqa: DJ008
+        rack = models.ForeignKey(Rack, models.CASCADE)
+        tag = models.ForeignKey(Tag, models.CASCADE, related_name="+")
+
+        class Meta:
+            app_label = "shop"
+
+    assert Rack.tags.through is Tagging and signals.m2m_changed.has_listeners(Tagging)
 
 
 @pytest.mark.slow
@@ -371,8 +431,6 @@ def test_change_contains_the_fields_of_the_resource_uri(register):
 
 
 def test_many_to_many_change_records_both_ends(register):
-    from tests.shop.models import Invoice
-
     register(Invoice, Tag, followed=[Tag, Invoice])
     company = Company.objects.create(name="Acme")
     customer = company.customers.create(name="Carla")
