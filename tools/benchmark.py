@@ -32,6 +32,9 @@ BENCHMARKS = {
     "saves": Benchmark("benchmarks.saves", ("--short",)),
     "startup": Benchmark("benchmarks.startup", ("--short",)),
     "workers": Benchmark("benchmarks.workers", ("--short",), is_unasked=False),
+    "scale": Benchmark("benchmarks.scale", ("--short",), is_unasked=False),
+    "profile": Benchmark("benchmarks.profile", ("--short",)),
+    "soak": Benchmark("benchmarks.soak", ("--short",), is_unasked=False),
 }
 WORDS = {0: "met", UNMET: "UNMET"}
 

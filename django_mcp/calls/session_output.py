@@ -53,7 +53,7 @@ from ..storage.event_writer import (
     pace,
     writer,
 )
-from ..storage.jobs import surely
+from ..storage.jobs import run_with_retries
 from ..storage.leases import lease
 from ..storage.poller import poller
 from ..storage.sessions import SessionEnded
@@ -225,7 +225,7 @@ class SessionCall(CallOutput):
         if not self.is_decided:
             return await super().was_rolled_back(run)
         row = None if self.is_plain else self.row
-        if row is not None and not await surely(stored_calls.is_mine, row.pk, row.fence):
+        if row is not None and not await run_with_retries(stored_calls.is_mine, row.pk, row.fence):
             self.commit()
             raise Stopped()
         self.reopen()
@@ -531,8 +531,8 @@ class PostResponse:
             left = [session_call for session_call in self.calls if not session_call.is_done]
             calls = [self._row(session_call) for session_call in left]
             try:
-                stream = await surely(
-                    self._insert, calls, messages, self.texts, uuid.uuid4().hex, again=False
+                stream = await run_with_retries(
+                    self._insert, calls, messages, self.texts, uuid.uuid4().hex, is_retry=False
                 )
             except RequestRefused as refused:
                 self._refuse(refused)
@@ -556,11 +556,17 @@ class PostResponse:
         return [text for _, text in messages]
 
     def _insert(
-        self, calls: list[Row], messages: list[str], finals: list[str], nonce: str, *, again: bool
+        self,
+        calls: list[Row],
+        messages: list[str],
+        finals: list[str],
+        nonce: str,
+        *,
+        is_retry: bool,
     ) -> int:
         """Insert the rows and return the id of the stream. Runs in a thread of the pool ``log``.
 
-        ``nonce`` and ``again`` let a retry after an unknown commit find what the first attempt
+        ``nonce`` and ``is_retry`` let a retry after an unknown commit find what the first attempt
         stored. Raise ``SessionEnded``, ``Busy`` or a ``RequestRefused``.
         """
         process = lease.hold()
@@ -570,10 +576,10 @@ class PostResponse:
         for call in calls:
             call.process, call.created = process, self._created
         if self.is_single:
-            return streams.enter_only_stream(self.session, calls, finals, nonce, again=again)
+            return streams.enter_only_stream(self.session, calls, finals, nonce, is_retry=is_retry)
         opened = streams.open(
             self.session, calls=calls, unbegun=self._unbegun(), messages=messages, finals=finals,
-            nonce=nonce, again=again,
+            nonce=nonce, is_retry=is_retry,
         )  # fmt: skip
         return int(opened.pk)
 
@@ -635,7 +641,7 @@ class PostResponse:
                 return  # it was answered before that
             # The client should receive what the call sent before, and not only after it reconnects.
             await writer().flush(session_call.address)
-            await surely(streams.release, session_call.address.stream)
+            await run_with_retries(streams.release, session_call.address.stream)
             wake_readers(StreamWakeup(session_call.address.stream, changed=True))
 
     # Responses.
@@ -678,7 +684,7 @@ class PostResponse:
 
     async def _store_response(self, session_call: SessionCall) -> None:
         if session_call.pages:
-            await surely(listing.expect, self.session, session_call.pages)
+            await run_with_retries(listing.expect, self.session, session_call.pages)
         if self._opening is not None:
             await asyncio.shield(self._opening)
         session_call.is_done = True
@@ -713,9 +719,11 @@ class PostResponse:
             # The response must be the last event of the call: streams end after it.
             await writer().flush(to)
             text = session_call.text(self.connection)
-            mine = await surely(event_log.finish, to.call, to.fence, text, to.stream, again=False)
+            mine = await run_with_retries(
+                event_log.finish, to.call, to.fence, text, to.stream, is_retry=False
+            )
             if mine and session_call.interaction.has_steps:
-                await surely(stored_calls.forget, session_call.interaction.id)
+                await run_with_retries(stored_calls.forget, session_call.interaction.id)
         wake_readers(StreamWakeup(to.stream, changed=True))
 
     def _settled(self) -> bool:

@@ -182,17 +182,17 @@ def append(
     return append_many({address: messages})[address]
 
 
-def append_many(messages: Messages, nonce: str = "", *, again: bool = False) -> Outcomes:
+def append_many(messages: Messages, nonce: str = "", *, is_retry: bool = False) -> Outcomes:
     """Append to many streams in one transaction.
 
     ``nonce`` identifies this attempt. If it is unknown whether it was committed, repeat it with
-    ``again=True`` and the same nonce: nothing is written twice.
+    ``is_retry=True`` and the same nonce: nothing is written twice.
     """
     outcomes: Outcomes = {to: FULL for to in messages if _has_too_large(messages[to])}
     # The transaction of fenced appends is rolled back. It is repeated with the appends of others.
     while left := {to: messages[to] for to in messages if to not in outcomes}:
         try:
-            return outcomes | _append_all(left, nonce, again=again)
+            return outcomes | _append_all(left, nonce, is_retry=is_retry)
         except _Fenced as fenced:
             outcomes |= dict.fromkeys(fenced.addresses)
     return outcomes
@@ -214,8 +214,8 @@ def _ends_of_first_attempt(messages: Messages, nonce: str) -> Outcomes:
 
 
 @one_transaction
-def _append_all(messages: Messages, nonce: str, *, again: bool) -> Outcomes:
-    done = _ends_of_first_attempt(messages, nonce) if again else {}
+def _append_all(messages: Messages, nonce: str, *, is_retry: bool) -> Outcomes:
+    done = _ends_of_first_attempt(messages, nonce) if is_retry else {}
     left = {address: messages[address] for address in messages if address not in done}
     return done | (append_here(left, nonce) if left else {})
 
@@ -316,16 +316,18 @@ def enlarge(stream_id: int, messages: Sequence[str]) -> bool:
 
 
 @one_transaction
-def finish(call_id: int, fence: int, message: str, stream_id: int, *, again: bool = False) -> bool:
+def finish(
+    call_id: int, fence: int, message: str, stream_id: int, *, is_retry: bool = False
+) -> bool:
     """Mark a call as done and append its response: both, or neither and return False.
 
-    Use ``again=True`` to repeat it after an unknown commit: if the first attempt was committed,
+    Use ``is_retry=True`` to repeat it after an unknown commit: if the first attempt was committed,
     return True.
     """
     if _end(call_id, fence):
         return _respond(stream_id, message)
     mine = rows(Call).filter(pk=call_id, fence=fence, cancelled=False)
-    return again and mine.filter(state=DONE).exists()
+    return is_retry and mine.filter(state=DONE).exists()
 
 
 def finish_here(call_id: int, fence: int, message: str, stream_id: int) -> bool:
