@@ -383,14 +383,14 @@ def test_answered_call_waits_for_a_thread(client, runs, gate):
 
 
 def test_call_after_a_step_waits_for_a_thread(client, runs, gate, monkeypatch):
-    done = threads.tools._done
+    end = threads.tools._end
 
-    def and_filled(owner, job):
-        done(owner, job)
+    def and_filled(job):
+        end(job)
         if runs and not gate.is_set():
             fill(gate)
 
-    monkeypatch.setattr(threads.tools, "_done", and_filled)
+    monkeypatch.setattr(threads.tools, "_end", and_filled)
     found = client.open_stream(client.call("step"))
     client.loop.until(lambda: runs)
     client.loop.sleep(0.3)
