@@ -246,7 +246,7 @@ async def follow_model(place: str) -> None:
     # Cursors first: a change that is recorded after the interest must come after the cursor.
     await threads.changes.run(run_or_disconnect, change_log.create_cursors)
     models = {ANYTHING, label_in(place)}
-    wait = await run_with_retries(change_log.declare, change_log.SESSIONS, models)
+    wait = await run_with_retries(change_log.declare, change_log.SESSIONS_HOLDER, models)
     change_log.watched.forget()
     # Processes that save cache the interests. Until their caches expire they record nothing.
     await asyncio.sleep(wait)

@@ -29,7 +29,7 @@ from ..exceptions import Busy
 from ..runtime import threads
 from ..runtime.runtime import environment
 from ..storage import change_log
-from ..storage.change_log import LIST, OF_ONE, PAGE, URI
+from ..storage.change_log import ELICITATION, LIST, OF_ONE, URI
 from ..storage.databases import digest_of
 from . import capture, permission_changes
 from .subscriptions import LISTS
@@ -98,7 +98,7 @@ def notify_permissions_changed(*who: Model) -> None:
 
 def notify_elicitation_complete(elicitation_id: str, *, server: Server | None = None) -> None:
     """Notify the client that the user has completed the page of a URL elicitation."""
-    _record_announcement(PAGE, elicitation_id, server)
+    _record_announcement(ELICITATION, elicitation_id, server)
 
 
 def _record_announcement(kind: str, what: str, server: Server | None) -> None:

@@ -35,7 +35,7 @@ from ..storage import change_log, poller
 from ..storage.change_log import INTERESTS_RENEWAL_SECONDS, ChangeLogState, Page
 from ..storage.databases import LOCKS, codes
 from ..storage.jobs import BROKEN, run_or_disconnect
-from ..storage.poller import COST_FACTOR
+from ..storage.poller import DURATION_COST_FACTOR
 from ..storage.wakeups import channel_layer, stream_wakeups
 from .change_set import ChangeSet, change_set_for, everything
 
@@ -219,7 +219,8 @@ class ChangeFeed:
         self._followers = wanted
 
     async def _pause(self) -> None:
-        pause = min(max(self._interval(), COST_FACTOR * self._took), MAX_POLL_INTERVAL_SECONDS)
+        pause = max(self._interval(), DURATION_COST_FACTOR * self._took)
+        pause = min(pause, MAX_POLL_INTERVAL_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(MAX_POLL_INTERVAL_SECONDS if self._has_failed else pause):
                 await self._poll_now.wait()
@@ -301,9 +302,9 @@ class ChangeFeed:
             changes = change_set_for(server, page.changes)
             if not page.is_whole:
                 changes.add(everything())
-            if changes.listed:
-                self._listed[server.name].listed.update(changes.listed)
-                changes.listed = {}
+            if changes.listed_uris:
+                self._listed[server.name].listed_uris.update(changes.listed_uris)
+                changes.listed_uris = {}
             await self._pass_on(server.name, changes)
 
     async def _deliver_lists(self) -> None:

@@ -17,11 +17,10 @@ from django.db.models import Model
 
 from ..auth import group_membership, kill_switches
 from ..auth.group_membership import MembershipRelation, loaded
-from ..storage.change_log import CREDENTIALS, GROUP, USER
+from ..storage.change_log import ALL_USERS, CREDENTIALS, GROUP, USER
 from . import capture
 
 MAX_NAMED_PRINCIPALS = 100  # users or groups recorded by key. Of more, all users are recorded.
-EVERYBODY = ""
 FLAGS = ("is_active", "is_superuser", "is_staff")
 _BEFORE = "_django_mcp_flags"
 
@@ -47,7 +46,7 @@ def changed_for_everyone(*, using: str | None = None) -> None:
 
     For kill switches, and if it is unknown which users are concerned.
     """
-    _record(USER, [EVERYBODY], using)
+    _record(USER, [ALL_USERS], using)
 
 
 def ended(*users: Any, using: str | None = None) -> None:
@@ -55,18 +54,18 @@ def ended(*users: Any, using: str | None = None) -> None:
 
     Their tokens may have been revoked, or the users deactivated or deleted.
     """
-    _record(CREDENTIALS, _keys(users, group_membership.users()) or {EVERYBODY}, using)
+    _record(CREDENTIALS, _keys(users, group_membership.users()) or {ALL_USERS}, using)
 
 
 def _keys(named: Iterable[Any], model: Any) -> set[str]:
-    """Return the keys as text. A row whose key is not loaded becomes ``EVERYBODY``."""
+    """Return the keys as text. A row whose key is not loaded becomes ``ALL_USERS``."""
     pk = model._meta.pk
     found = (loaded(one, pk) if isinstance(one, model) else one for one in named)
-    return {EVERYBODY if one is None else str(one) for one in found}
+    return {ALL_USERS if one is None else str(one) for one in found}
 
 
 def _record(kind: str, keys: Collection[str], using: str | None) -> None:
-    named = sorted(keys) if len(keys) <= MAX_NAMED_PRINCIPALS else [EVERYBODY]
+    named = sorted(keys) if len(keys) <= MAX_NAMED_PRINCIPALS else [ALL_USERS]
     if named:
         capture.record_permission_changes(using or _home(), *((kind, key) for key in named))
 

@@ -209,15 +209,15 @@ class AuthorizationRequest:
         credentials = {**self.credentials, "resource": [uri]}
         return replace(self, servers={uri: self.choices[uri]}, choices={}, credentials=credentials)
 
-    def holding(self, held: tuple[str, ...]) -> AuthorizationRequest:
+    def with_held_scopes(self, held: tuple[str, ...]) -> AuthorizationRequest:
         """Return the request of a client that already holds these scopes.
 
         If it asks for new scopes, the held ones are added.
         """
         return replace(self, held=held, scopes=join_scopes(self.scopes, held))
 
-    def refused(self, error: str, description: str = "") -> OAuthToolkitError:
-        """Return the exception to raise, which sends this error to the client."""
+    def error(self, error: str, description: str = "") -> OAuthToolkitError:
+        """Return an exception that sends the error to the client when it is raised."""
         return _refused(self.credentials, error, description)
 
 

@@ -56,11 +56,13 @@ T = TypeVar("T")
 # Kinds of changes, and what the subject of each is.
 ROW = "row"  # one row: its keys, by the label of each registered model that it is an instance of
 ROWS = "rows"  # any rows of these models
-URI, LIST, PAGE = "uri", "list", "page"  # announced by the project's code, for a server or all
+# Announced by the project's code, for a server or all.
+URI, LIST, ELICITATION = "uri", "list", "elicitation"
 OF_ONE = "of one"  # any of these, for the clients of one server
-USER = "user"  # the user whose permissions changed; "" is all users
+USER = "user"  # the user whose permissions changed, or ``ALL_USERS``
 GROUP = "group"  # the group whose members' permissions changed
-CREDENTIALS = "credentials"  # the user whose streams and calls may have to end; "" is all users
+CREDENTIALS = "credentials"  # the user whose streams and calls may have to end, or ``ALL_USERS``
+ALL_USERS = ""  # the subject in place of the key of a user
 # Primary keys of two rows that are no changes: the number given last, and the highest number of
 # which changes were deleted.
 LAST, FLOOR = -1, -2
@@ -403,7 +405,7 @@ def cursor_of(name: str, seq: int) -> BroadcastCursor:
 
 # Suffix of cursor names for changes of lists. Alone, the name of the row with the last time that
 # these were delivered (``is_due``).
-OF_LISTS = "?lists"
+LIST_CURSOR_SUFFIX = "?lists"
 
 
 def create_cursors() -> None:
@@ -414,7 +416,7 @@ def create_cursors() -> None:
     for alias, state in each(tip).items():
         last = START if state is None else state.last
         cursor_of(alias, last)
-        cursor_of(alias + OF_LISTS, last)
+        cursor_of(alias + LIST_CURSOR_SUFFIX, last)
 
 
 def has_changed(name: str, digest: str) -> bool:
@@ -464,35 +466,36 @@ def reset_cursor(found: BroadcastCursor) -> None:
 @one_transaction
 def deliver(
     claimed: ClaimedChanges, messages: Messages, visibility: Visibility = (),
-    snapshots: Mapping[str, VisibleUris] = NO_SNAPSHOTS, *, over: bool = False,
+    snapshots: Mapping[str, VisibleUris] = NO_SNAPSHOTS, *, is_last_chunk: bool = False,
     is_retry: bool = False,
 ) -> list[int]:  # fmt: skip
     """Notify sessions and move the cursor in one transaction. Return the streams to wake.
 
-    ``over`` means that they are the last of the page. Only then ``snapshots`` are stored, because a
-    process that continues the page needs the visibility from before it. Use ``is_retry=True`` to
-    repeat it after an unknown commit. Raise ``ClaimLost`` if another process has the claim.
+    ``is_last_chunk`` means that no sessions of the page are left. Only then ``snapshots`` are
+    stored, because a process that continues the page needs the visibility from before it. Use
+    ``is_retry=True`` to repeat it after an unknown commit. Raise ``ClaimLost`` if another process
+    has the claim.
     """
     last = max(messages, default=claimed.notified)
     # The first statement locks the cursor and checks the fencing token, so a process that lost the
     # claim writes nothing.
     mine = rows(BroadcastCursor).filter(pk=claimed.name, claim=claimed.claim, seq__lt=claimed.until)
-    done = {"seq": claimed.until, "notified": 0} if over else {"notified": last}
-    if not (mine if over else mine.filter(notified__lt=last)).update(**done):
-        if is_retry and _is_done(claimed, last, over=over):
+    done = {"seq": claimed.until, "notified": 0} if is_last_chunk else {"notified": last}
+    if not (mine if is_last_chunk else mine.filter(notified__lt=last)).update(**done):
+        if is_retry and _is_done(claimed, last, is_last_chunk=is_last_chunk):
             return []
         raise ClaimLost(ClaimLost.__doc__)
     if visibility:
         sessions.store_visibility(visibility)
-    if over and snapshots:
+    if is_last_chunk and snapshots:
         store_snapshots(snapshots)
     return streams.announce_here(messages) if messages else []
 
 
-def _is_done(claimed: ClaimedChanges, last: int, *, over: bool) -> bool:
+def _is_done(claimed: ClaimedChanges, last: int, *, is_last_chunk: bool) -> bool:
     """Whether the first attempt was committed."""
     mine = rows(BroadcastCursor).filter(pk=claimed.name, claim=claimed.claim)
-    if over:
+    if is_last_chunk:
         return bool(mine.filter(seq=claimed.until).exists())
     return bool(mine.filter(notified__gte=last).exists())
 
@@ -506,7 +509,8 @@ INTERESTS_RETRY_SECONDS = 5.0  # without another attempt after they could not be
 INTERESTS_RENEWAL_SECONDS = 600.0  # after which a process renews its interests
 UNCOMMITTED = timedelta(days=1)  # how far ``since`` is in the future until the insert is committed
 INTEREST_LIFETIME = timedelta(hours=1)  # age after which the holder of an interest counts as dead
-SESSIONS, LISTS = "", "lists"  # the holder for subscriptions of sessions, and for their lists
+# Holders of the interests that sessions have: in their subscriptions, and in lists.
+SESSIONS_HOLDER, LISTS_HOLDER = "", "lists"
 ANYTHING = "?"  # in place of a model: changes that the project's code announces
 
 
@@ -549,10 +553,10 @@ def prune_interests() -> int:
     """
     old = rows(Interest).filter(at__lt=databases.now() - INTEREST_LIFETIME)
     theirs = Exists(rows(Subscription).filter(place__startswith=OuterRef("model")))
-    unwanted = list(old.filter(holder=SESSIONS).exclude(theirs).values_list("pk", flat=True))
+    unwanted = list(old.filter(holder=SESSIONS_HOLDER).exclude(theirs).values_list("pk", flat=True))
     if not rows(Session).exists():
-        unwanted += old.filter(holder=LISTS).values_list("pk", flat=True)
-    gone = erase(old.exclude(holder__in=(SESSIONS, LISTS)))
+        unwanted += old.filter(holder=LISTS_HOLDER).values_list("pk", flat=True)
+    gone = erase(old.exclude(holder__in=(SESSIONS_HOLDER, LISTS_HOLDER)))
     return gone + erase(
         rows(Interest).filter(pk__in=unwanted, at__lt=databases.now() - INTEREST_LIFETIME)
     )

@@ -161,7 +161,9 @@ class StdioWire(Wire):
         self._theirs = (reading, writing)
         ends = self.ends
         host = answered_to(public_host(), IN_TESTS)
-        served = serve(ends.server, ends.principal, reading, writing, caught=False, host=host)
+        served = serve(
+            ends.server, ends.principal, reading, writing, handles_signals=False, host=host
+        )
         self._served = self._loop.create_task(served)
         self._reader_thread = threading.Thread(
             target=self._read_lines, name="mcp-test-pipe", daemon=True

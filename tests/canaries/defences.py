@@ -151,7 +151,11 @@ DEFENCES: dict[str, list[Patch]] = {
         ("django_mcp.changes.broadcaster", "visible", seen_by_everybody),
     ],
     "lists of what they may see": [
-        (SubscriptionFilter, "_update_listed", lambda self, changes, seen: bool(changes.listed))
+        (
+            SubscriptionFilter,
+            "_update_listed",
+            lambda self, changes, seen: bool(changes.listed_uris),
+        )
     ],
     "permission": [(Declaration, "_decide", lambda self, request: FOR_EVERYBODY)],
     "rows to write through the resource": [

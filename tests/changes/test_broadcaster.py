@@ -59,7 +59,7 @@ class SubscribedSession:
     def subscribe(self, row: Any) -> None:
         at = place("shop.customer", str(row.pk))
         sessions.subscribe(self.session, uri_of(row), at)
-        change_log.declare(change_log.SESSIONS, ["shop.customer"])
+        change_log.declare(change_log.SESSIONS_HOLDER, ["shop.customer"])
         watched.forget()
 
     def subscribe_all(self, rows: Iterable[Any]) -> None:
@@ -82,7 +82,7 @@ class SubscribedSession:
 
 def declare_interest_in_lists() -> None:
     """Declare what a process with a broadcaster declares."""
-    change_log.declare(change_log.LISTS, ["shop.customer"])
+    change_log.declare(change_log.LISTS_HOLDER, ["shop.customer"])
     watched.forget()
 
 
@@ -122,7 +122,7 @@ def wait_for_broadcast(loop):
         return is_idle and all(
             not tip.waiting and done[name] == tip.last
             for alias, tip in tips.items()
-            for name in (alias, alias + change_log.OF_LISTS)
+            for name in (alias, alias + change_log.LIST_CURSOR_SUFFIX)
         )
 
     loop.until(lambda: elsewhere(rest), 60)
@@ -190,10 +190,10 @@ def test_list_visibility_is_stored_for_every_worker(
     row = Customer.objects.create(company=mine)
     wait_for_broadcast(loop)
     assert one.notifications == ["resources/list_changed"]
-    deleted = ChangeSet(listed={uri_of(row): "shop.customer"})
+    deleted = ChangeSet(listed_uris={uri_of(row): "shop.customer"})
     Customer.objects.filter(pk=row.pk)._raw_delete("default")  # sends no signal
     for _ in range(2):
-        found = SessionNotifications("default" + change_log.OF_LISTS)
+        found = SessionNotifications("default" + change_log.LIST_CURSOR_SUFFIX)
         loop.run(broadcaster.add_notifications(shop, deleted, found))
         assert found.marks == {one.session.pk: ["resources"]}
     change_log.record("default", (change_log.ROW, {"shop.customer": {"pk": str(row.pk)}}))
@@ -216,7 +216,7 @@ def test_interrupted_broadcast_of_lists_is_completed(
     tell, calls = change_log.deliver, []
 
     def fails(turn, *args, **options):
-        calls.extend([turn.name] if turn.name.endswith(change_log.OF_LISTS) else [])
+        calls.extend([turn.name] if turn.name.endswith(change_log.LIST_CURSOR_SUFFIX) else [])
         if len(calls) in (1, 3):
             calls.append("")
             raise change_log.ClaimLost
@@ -408,7 +408,7 @@ def test_visibility_takes_one_query_for_each_principal(
         client.subscribe(rows[number // 20])
     start_broadcaster()
     wait_for_broadcast(loop)
-    with counted_statements() as found, finished_broadcasts(broadcaster.is_of_lists) as told:
+    with counted_statements() as found, finished_broadcasts(broadcaster.is_list_cursor) as told:
         for row in rows:
             row.save()
         wait_for_broadcast(loop)
@@ -425,7 +425,7 @@ def finished_broadcasts(of: Callable[[str], bool]) -> Iterator[list[str]]:
 
     def noted(turn: Any, *args: Any, **options: Any) -> Any:
         made = tell(turn, *args, **options)
-        found.extend([turn.name] if options["over"] and of(turn.name) else [])
+        found.extend([turn.name] if options["is_last_chunk"] and of(turn.name) else [])
         return made
 
     with pytest.MonkeyPatch.context() as patch:

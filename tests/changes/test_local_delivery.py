@@ -66,7 +66,7 @@ async def test_a_follower_that_fails_does_not_affect_the_others(caplog):
 async def test_changes_from_a_thread_arrive_in_the_loop():
     one = Follower()
     change_feed().follow_local(one)
-    await asyncio.to_thread(deliver_here, "shop", CHANGE.bulletin)
+    await asyncio.to_thread(deliver_here, "shop", CHANGE.changes)
     await asyncio.sleep(0)
     assert one.received == [CHANGE]
 

@@ -144,7 +144,7 @@ class ClientPinger:
             return
         if is_answered:
             self._is_due = True
-            self._tail.nudge()
+            self._tail.send_keepalive()
             return
         logger.warning(
             "The client did not answer a ping within %s s; its connection is closed: "
