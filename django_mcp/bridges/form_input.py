@@ -25,7 +25,7 @@ from django.db.models import Model
 from django.utils import timezone
 from django.utils.datastructures import MultiValueDict
 
-from ..declarations.arguments import MAX_KEYS, Find
+from ..declarations.arguments import MAX_KEYS_PER_ARGUMENT, Find
 from ..declarations.elicitation_checks import asks_secret
 from ..declarations.fields.keys import key_text
 from ..declarations.form_values import (
@@ -208,7 +208,7 @@ class FormInput:
     def _rows_schema(self, name: str, field: RowField) -> JSON:
         one = self._key_schema(name, field)
         if isinstance(field, forms.ModelMultipleChoiceField):
-            return {"type": "array", "items": one, "maxItems": MAX_KEYS}
+            return {"type": "array", "items": one, "maxItems": MAX_KEYS_PER_ARGUMENT}
         if field.required:
             return one
         words = {"description": one.pop("description")} if "description" in one else {}
@@ -292,8 +292,8 @@ class FormInput:
         Links to hidden rows are neither added nor removed.
         """
         named = [] if value in (None, "") else value
-        if not isinstance(named, list) or len(named) > MAX_KEYS:
-            words = f"Give a list of at most {MAX_KEYS} keys."
+        if not isinstance(named, list) or len(named) > MAX_KEYS_PER_ARGUMENT:
+            words = f"Give a list of at most {MAX_KEYS_PER_ARGUMENT} keys."
             raise ValidationError(words, code="invalid_list")
         return self._found(request, field, named) + self._hidden(request, field, current)
 

@@ -89,6 +89,7 @@ class PageASGIHandler(ASGIHandler):
 
     def resolve_request(self, request: HttpRequest) -> ResolverMatch:
         """Skip the project's URLconf."""
+        # Otherwise the thread of the request would keep its database connection.
         view = closes_connections(page)
         match = ResolverMatch(view, (), {"server": self.server}, route=self.server.path)
         request.resolver_match = match
@@ -314,11 +315,11 @@ def page(request: HttpRequest, server: Server) -> HttpResponse:
     """Return the page: a description, how to connect, and what the visitor may use.
 
     Without the permission in ``Server.page``, an anonymous visitor is redirected to the login page.
-    Raise ``PermissionDenied`` if there is none, or if the visitor is signed in.
+    Raise ``PermissionDenied`` if the project has no login page, or if the visitor is signed in.
     """
     asked = Request(principal(request), server, host=request.get_host())
     with surrounded(asked):
-        is_allowed = (  # ``routing`` makes no page if the permission is None
+        is_allowed = (  # never None: ``routing`` creates a page only with a permission
             server.page is not None and permissions.decide_permission(server.page, asked).allowed
         )
     if not is_allowed:

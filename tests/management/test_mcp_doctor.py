@@ -21,7 +21,7 @@ import django_mcp as mcp
 from django_mcp.management.doctor import installation, live
 from django_mcp.management.doctor import installation as databases
 from django_mcp.management.doctor import installation as inside
-from django_mcp.management.doctor.findings import message, ok, survived
+from django_mcp.management.doctor.findings import message, ok, run_safely
 from django_mcp.management.doctor.live import LiveChecks, body_limit
 from django_mcp.protocol.revisions import REVISIONS
 from tests.management.proxies import Proxy
@@ -498,7 +498,7 @@ def test_one_failed_check_does_not_hide_others(tmp_path):
     [
         ("tests.management.test_mcp_doctor.mounted", "is in tests.management"),
         ("tests.management.test_mcp_doctor.forgot_to_mount", "another view answers there"),
-        ("tests.management.test_mcp_doctor.breaks", "breaks in .*RuntimeError: broken"),
+        ("tests.management.test_mcp_doctor.breaks", "fails in .*RuntimeError: broken"),
         ("tests.management.test_mcp_doctor.nothing", "cannot be imported: ImportError"),
         (None, "ASGI_APPLICATION is not set"),
     ],
@@ -560,7 +560,7 @@ def test_missing_asgi_server_is_reported(monkeypatch, settings):
     assert "No ASGI server is installed" in only_problem(installation.asgi_servers()).words
     monkeypatch.undo()
     settings.DEBUG = True
-    assert "runserver speaks WSGI" in only_problem(installation.asgi_servers()).words
+    assert "runserver uses WSGI" in only_problem(installation.asgi_servers()).words
 
 
 @pytest.mark.django_db
@@ -596,7 +596,7 @@ def test_exception_in_a_check_is_reported():
         yield ok("before")
         raise RuntimeError("broken")
 
-    before, broken = survived(look, "It")
+    before, broken = run_safely(look, "It")
     assert before == ok("before") and broken.level == "problem"
     assert broken.words == "It cannot be checked: RuntimeError: broken"
 
@@ -674,4 +674,4 @@ def test_text_output(served, folder):
     assert done.returncode == 0 and "\x1b" not in done.stdout
     assert "\nOver HTTP: the address\n" in done.stdout and "\nThe database\n" in done.stdout
     assert "  ok       A session starts, answers and ends.\n" in done.stdout
-    assert re.search(r"\n\n(All is well|\d+ warnings?)\.\n\Z", done.stdout)
+    assert re.search(r"\n\n(No problems found|\d+ warnings?)\.\n\Z", done.stdout)

@@ -114,7 +114,7 @@ class Route:
         ours = not str(getattr(view, "__module__", "")).startswith("django.")
         return prose(view.__doc__) if ours else None
 
-    def ways(self) -> Iterator[Route]:
+    def variants(self) -> Iterator[Route]:
         """Yield a route for each set of arguments from which the path can be made."""
         found = {frozenset(pattern.converters): pattern for pattern in self.patterns}
         yield from (Route(self.name, [pattern]) for pattern in found.values())

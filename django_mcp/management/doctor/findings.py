@@ -299,10 +299,10 @@ def of_checks(messages: Iterable[CheckMessage]) -> Findings:
             yield note(words, hint) if message.level <= INFO else warning(words, hint)
 
 
-def survived(look: Callable[[], Findings], what: str) -> Findings:
-    """Yield what ``look`` finds. An exception becomes a finding, so that the next check runs."""
+def run_safely(check: Callable[[], Findings], what: str) -> Findings:
+    """Yield the findings of ``check``. An exception becomes a finding, so the next check runs."""
     try:
-        yield from look()
+        yield from check()
     except Exception as error:  # checks run the project's code, which may raise anything
         words = f"{type(error).__name__}: {error}".rstrip(": ")
         yield problem(f"{what} cannot be checked: {words}", "Fix this error first.")

@@ -108,8 +108,8 @@ def _pool(connection: BaseDatabaseWrapper) -> Findings:
     In transaction mode it breaks server-side cursors, which Django needs a setting for. A pooler is
     detected because the backend process differs from that of the connection.
     """
-    given = connection.settings_dict
-    if connection.vendor != "postgresql" or given.get("DISABLE_SERVER_SIDE_CURSORS"):
+    options = connection.settings_dict
+    if connection.vendor != "postgresql" or options.get("DISABLE_SERVER_SIDE_CURSORS"):
         return
     try:
         with connection.cursor() as cursor:
@@ -120,8 +120,8 @@ def _pool(connection: BaseDatabaseWrapper) -> Findings:
     raw = getattr(connection.connection, "pgconn", None)
     if raw is not None and raw.backend_pid != number:
         yield warning(
-            "There is a pool, such as PgBouncer, before PostgreSQL.",
-            "If it is in transaction mode, set DISABLE_SERVER_SIDE_CURSORS = True.",
+            "A pooler, such as PgBouncer, is in front of PostgreSQL.",
+            "If it is in transaction mode, set DISABLE_SERVER_SIDE_CURSORS = True in DATABASES.",
         )
 
 
@@ -252,7 +252,8 @@ def stdio(server: Server, user: str | None) -> Findings:
     output = strange[0].decode(errors="replace") if strange else (last_line or ["nothing"])[0]
     yield problem(
         f"mcp_stdio does not answer as it should (exit code {done.returncode}): {output[:200]}",
-        "What is printed while the project starts is no MCP. Try: " + json.dumps(command),
+        "Nothing but MCP messages may be printed to stdout when the project starts. Try: "
+        + json.dumps(command),
     )
 
 
@@ -278,7 +279,7 @@ def versions() -> Findings:
     if len(owners) > 1:
         yield problem(
             f"Several distributions own the package {PACKAGE}, and the last one wins: {versions}.",
-            "Uninstall all of them, and install the one you want again.",
+            "Uninstall all of them, then install the one that you want.",
         )
     else:
         yield note(f"{versions or PACKAGE}, channels {metadata.version('channels')}")
@@ -290,12 +291,12 @@ def asgi_servers() -> Findings:
         yield ok(f"ASGI servers: {', '.join(found)}")
     else:
         yield problem(
-            "No ASGI server is installed: over HTTP nothing can be served.",
+            "No ASGI server is installed, so nothing can be served over HTTP.",
             f"Install one of {', '.join(SERVERS)}.",
         )
     if django_settings.DEBUG and not apps.is_installed("daphne"):
         yield warning(
-            "manage.py runserver speaks WSGI, which has no MCP.",
+            "manage.py runserver uses WSGI, over which MCP cannot be served.",
             'Put "daphne" into INSTALLED_APPS, above "django.contrib.staticfiles".',
         )
 
@@ -315,8 +316,8 @@ def application() -> Findings:
     path = getattr(django_settings, "ASGI_APPLICATION", None)
     if not path:
         yield warning(
-            "ASGI_APPLICATION is not set, so it is not known what is served.",
-            "Set it to the path of what asgi.py makes: daphne's runserver needs it.",
+            "ASGI_APPLICATION is not set, so the application cannot be checked.",
+            "Set it to the path of the application in asgi.py. The runserver of daphne needs it.",
         )
         return
     try:
@@ -324,7 +325,7 @@ def application() -> Findings:
     except Exception as error:  # importing runs the project's code, which may raise anything
         yield problem(
             f"ASGI_APPLICATION, {path}, cannot be imported: {type(error).__name__}: {error}",
-            "Start with this error: no ASGI server can start.",
+            "Fix this error first. Until then no ASGI server can start.",
         )
         return
     for server in servers():
@@ -338,7 +339,7 @@ async def _mounted(application: Any, server: Server, path: str) -> Finding:
     try:
         status, body = await _asked(application, _scope(server))
     except Exception as error:  # the application may raise anything
-        return problem(f"{where} breaks in {path}: {type(error).__name__}: {error}", MOUNT)
+        return problem(f"{where} fails in {path}: {type(error).__name__}: {error}", MOUNT)
     if status in (200, 401) and is_response(body):
         return ok(f"{where} is in {path}.")
     return problem(f"{where} is not in {path}: another view answers there.", MOUNT)
@@ -392,13 +393,13 @@ def address() -> Findings:
     if not validate_host(host, list(allowed_hosts())):
         yield problem(
             f"The host of DJANGO_MCP['URL'], {host}, is not in ALLOWED_HOSTS: "
-            "every request to it is answered 400.",
+            "every request to it gets status 400.",
             f"Add {host!r} to ALLOWED_HOSTS.",
         )
     elif origin.scheme == "http" and not is_local(host):
         yield warning(
-            f"{settings.URL} is not https: access tokens go through the net in the clear.",
-            "Serve it through https.",
+            f"{settings.URL} is not https: access tokens are sent unencrypted.",
+            "Serve it over https.",
         )
     else:
         yield ok(f"The public origin is {settings.URL}.")
