@@ -134,7 +134,7 @@ class ActiveCall:
     refusal: ProtocolError | None = None  # the response to a call that ``refuse`` stopped
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def say(self, message: JSON) -> None:
+    def send(self, message: JSON) -> None:
         """Send a message before the response. Do nothing if the call is over or cancelled."""
         with self._lock:
             if not (self.over or self.stop.is_set()):

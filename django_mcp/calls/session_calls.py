@@ -51,7 +51,7 @@ from ..protocol.jsonrpc import (
 from ..protocol.revisions import Revision
 from ..runtime.runtime import Service, current
 from ..storage import calls, sessions
-from ..storage.calls import Overdue, Words, silently
+from ..storage.calls import Overdue, WithdrawalEncoder, no_withdrawals
 from ..storage.databases import one_transaction
 from ..storage.event_writer import writer
 from ..storage.jobs import run_with_retries
@@ -442,7 +442,11 @@ class SessionCallManager:
         return found
 
     async def _cancelled(
-        self, session: Session, principal: Principal, event: Cancelled, words: Words
+        self,
+        session: Session,
+        principal: Principal,
+        event: Cancelled,
+        encode_withdrawals: WithdrawalEncoder,
     ) -> None:
         session_call = self._requests.get((session.pk, event.id))
         if session_call is not None:
@@ -457,16 +461,19 @@ class SessionCallManager:
         # ``claiming`` holds back the poller's recount. Otherwise it could find the row, still
         # running but no longer here, and start the call again before the cancel is committed.
         async with poller().claiming():
-            row = await run_with_retries(calls.cancel, session, id, may, words=words)
+            row = await run_with_retries(
+                calls.cancel, session, id, may, encode_withdrawals=encode_withdrawals
+            )
         if row is not None and row.stream_id is not None:
             wake_readers(StreamWakeup(row.stream_id, changed=True))
 
     def revoke(self, session_call: SessionCall) -> None:
         """Stop a call whose token was revoked or whose user is inactive, as a cancel does."""
         event = Cancelled(session_call.active.call.id, "its owner may not go on")
-        # ``silently``: write nothing more to a client whose access was revoked. ``anonymous()`` has
-        # no token, so ``covers`` does not compare scopes and the cancel always succeeds.
-        self.spawn(self._cancelled(session_call.post.session, anonymous(), event, silently))
+        # ``no_withdrawals``: write nothing more to a client whose access was revoked.
+        # ``anonymous()`` has no token, so ``covers`` does not compare scopes and the cancel always
+        # succeeds.
+        self.spawn(self._cancelled(session_call.post.session, anonymous(), event, no_withdrawals))
 
     async def end(self, session: Session) -> None:
         """End a session: cancel its calls, end its row, and wake the readers of its streams."""

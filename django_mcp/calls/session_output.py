@@ -154,7 +154,7 @@ class SessionCall(CallOutput):
         if self.is_full or self.count > settings.EVENTS or self.size > event_log.most_bytes():
             raise ToolError(CALL_TOO_MUCH)
         try:
-            waiting = self.post.say(self, text)
+            waiting = self.post.queue_message(self, text)
         except OutputTooLarge as error:
             raise ToolError(str(error)) from None
         pace(waiting)
@@ -430,7 +430,7 @@ class PostResponse:
 
     # Messages of calls.
 
-    def say(self, session_call: SessionCall, text: str) -> int:
+    def queue_message(self, session_call: SessionCall, text: str) -> int:
         """Queue a message of a call, from any thread. Return how many are queued.
 
         The first one has the calls stored. Messages wait here until the stream exists. Raise
@@ -440,7 +440,9 @@ class PostResponse:
         # Otherwise a message could overtake the ones that wait.
         with self._lock:
             if self.stream is not None:
-                return self.manager.writer.say(session_call.address, text, session_call.refused)
+                return self.manager.writer.queue_message(
+                    session_call.address, text, session_call.refused
+                )
             if self._drops_messages:
                 return 0
             if (
@@ -610,7 +612,9 @@ class PostResponse:
             self.stream = stream
             messages, self._messages = self._messages, []
             for session_call, text in messages:
-                self.manager.writer.say(session_call.address, text, session_call.refused, must=True)
+                self.manager.writer.queue_message(
+                    session_call.address, text, session_call.refused, must=True
+                )
         self._settle(True)
 
     def _drop_messages(self) -> None:

@@ -150,7 +150,7 @@ async def _run_in_thread(job: Callable[[], None]) -> None:
 def announce_changed_lists(server: Server) -> None:
     """Announce the lists of ``server`` whose definitions changed. Queries the database."""
     for name, digest in _digests_of_lists(server):
-        if change_log.has_changed(f"?{name}:{digest_of(server.name)}", digest):
+        if change_log.store_digest(f"?{name}:{digest_of(server.name)}", digest):
             capture.record_after_commit((LIST, {"what": name, "server": server.name}))
 
 

@@ -380,7 +380,7 @@ def claim_page(name: str, tip: ChangeLogState, every: float) -> ClaimedPage | No
     is_claimed = cursor.until > cursor.seq
     if not is_claimed and cursor.seq >= tip.last:
         return NoChanges(tip.last)
-    if is_list_cursor(name) and not change_log.is_due(change_log.LIST_CURSOR_SUFFIX, every):
+    if is_list_cursor(name) and not change_log.restart_if_due(change_log.LIST_CURSOR_SUFFIX, every):
         return None
     page = _read_page(name, cursor.seq, tip.last)
     # Continue claims of former ids of this process too. It no longer delivers under them, or the

@@ -45,10 +45,10 @@ class Overdue(NamedTuple):
 
 
 # Returns the messages that withdraw questions, by their ids, from the client of a session.
-Words = Callable[[Session, Sequence[str]], Sequence[str]]
+WithdrawalEncoder = Callable[[Session, Sequence[str]], Sequence[str]]
 
 
-def silently(session: Session, asks: Sequence[str]) -> Sequence[str]:
+def no_withdrawals(session: Session, asks: Sequence[str]) -> Sequence[str]:
     return ()
 
 
@@ -151,16 +151,20 @@ def _claim(call_id: int, process: str) -> Call | None:
     return call
 
 
-def overdue(now: datetime, process: str, words: Words = silently) -> list[Overdue]:
+def overdue(
+    now: datetime, process: str, encode_withdrawals: WithdrawalEncoder = no_withdrawals
+) -> list[Overdue]:
     """Time out questions past their deadline, withdraw them, and claim calls that can continue."""
     late = rows(Ask).filter(open=True, deadline__lte=now, call__state=PARKED)
     calls = late.order_by("deadline").values_list("call_id", flat=True)[:CALLS_PER_POLL]
-    found = [_time_out(call, now, process, words) for call in dict.fromkeys(calls)]
+    found = [_time_out(call, now, process, encode_withdrawals) for call in dict.fromkeys(calls)]
     return [one for one in found if one is not None]
 
 
 @one_transaction
-def _time_out(call_id: int, now: datetime, process: str, words: Words) -> Overdue | None:
+def _time_out(
+    call_id: int, now: datetime, process: str, encode_withdrawals: WithdrawalEncoder
+) -> Overdue | None:
     # The poller must not wait for locks. A call that is locked is found again by the next poll.
     if not (_lock_if_free(rows(Call).filter(pk=call_id)) and _lock_parked(call_id)):
         return None
@@ -172,7 +176,7 @@ def _time_out(call_id: int, now: datetime, process: str, words: Words) -> Overdu
         return None
     asks, claimed = [ask.pk for ask in late], _claim(call_id, process)
     stream = rows(Stream).select_related("session").get(call=call_id)
-    enlarge(stream.pk, words(stream.session, asks))
+    enlarge(stream.pk, encode_withdrawals(stream.session, asks))
     return Overdue(stream.pk, asks, claimed)
 
 
@@ -184,37 +188,41 @@ def cancel(
     request_id: str,
     may: Callable[[Call], bool] = lambda call: True,
     *,
-    words: Words = silently,
+    encode_withdrawals: WithdrawalEncoder = no_withdrawals,
 ) -> Call | None:
     """Cancel the call of that request id (JSON) in whichever process it runs, and return it.
 
-    Its stream owes one response less, and ``words`` withdraw its open questions. Return None if
+    Its stream owes one response less, and ``encode_withdrawals`` returns the
+    messages that withdraw its open questions. Return None if
     there is no such call, it is done, or ``may`` is False for it. If there is none, store the
     cancel for ``cancel_lifetime()``: another process may be storing the call at this moment.
     """
     try:
-        return _cancel(session, request_id, may, words)
+        return _cancel(session, request_id, may, encode_withdrawals)
     except SessionEnded:
         return None
 
 
 @one_transaction
 def _cancel(
-    session: Session, request_id: str, may: Callable[[Call], bool], words: Words
+    session: Session,
+    request_id: str,
+    may: Callable[[Call], bool],
+    encode_withdrawals: WithdrawalEncoder,
 ) -> Call | None:
     # A process that stores calls locks the session too. So this finds the call, or that process
     # finds the cancel.
     lock(session.pk)
     theirs = rows(Call).filter(session=session.pk, request_digest=digest_of(request_id))
     call = theirs.exclude(state=DONE).order_by("pk").last()
-    if call is not None and may(call) and _end_cancelled(session, call, words):
+    if call is not None and may(call) and _end_cancelled(session, call, encode_withdrawals):
         return call
     if not theirs.exclude(stream=None).exists():
         _store_early_cancel(session.pk, request_id)
     return None
 
 
-def _end_cancelled(session: Session, call: Call, words: Words) -> bool:
+def _end_cancelled(session: Session, call: Call, encode_withdrawals: WithdrawalEncoder) -> bool:
     """Cancel a call. Return False if its response was committed first."""
     unfinished = rows(Call).filter(pk=call.pk).exclude(state=DONE)
     if not unfinished.update(state=DONE, cancelled=True, **CLEARED):
@@ -223,7 +231,7 @@ def _end_cancelled(session: Session, call: Call, words: Words) -> bool:
     if open := list(asks.filter(open=True).values_list("pk", flat=True)):
         # The client may be showing a question to its user. It must be withdrawn before the stream
         # is closed.
-        enlarge(call.stream_id or 0, words(session, open))
+        enlarge(call.stream_id or 0, encode_withdrawals(session, open))
     erase(asks)
     erase(rows(Step).filter(call=f"c{call.pk}"))
     rows(Stream).filter(pk=call.stream_id or 0, closed=False).update(**settled())

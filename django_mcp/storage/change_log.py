@@ -404,7 +404,7 @@ def cursor_of(name: str, seq: int) -> BroadcastCursor:
 
 
 # Suffix of cursor names for changes of lists. Alone, the name of the row with the last time that
-# these were delivered (``is_due``).
+# these were delivered (``restart_if_due``).
 LIST_CURSOR_SUFFIX = "?lists"
 
 
@@ -419,17 +419,17 @@ def create_cursors() -> None:
         cursor_of(alias + LIST_CURSOR_SUFFIX, last)
 
 
-def has_changed(name: str, digest: str) -> bool:
+def store_digest(name: str, digest: str) -> bool:
     """Store a digest under a name. Return whether another digest was stored before."""
     _, is_new = rows(BroadcastCursor).get_or_create(name=name, defaults={"holder": digest})
     others = rows(BroadcastCursor).filter(pk=name).exclude(holder=digest)
     return not is_new and bool(others.update(holder=digest))
 
 
-def is_due(name: str, every: float) -> bool:
-    """Whether ``every`` seconds are over since this was last True, in any process.
+def restart_if_due(name: str, every: float) -> bool:
+    """Return whether ``every`` seconds are over. If they are, start to count anew.
 
-    Only one of the processes that ask gets True.
+    The time is stored, so of all processes only one gets True in each interval.
     """
     cursor_of(name, 0)
     now, pause = databases.now(), timedelta(seconds=every)

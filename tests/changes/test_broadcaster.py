@@ -53,8 +53,8 @@ class SubscribedSession:
         self.stream = self.open_stream() if has_stream else None
 
     def open_stream(self):
-        words = broadcaster.encoder_of(self.session)
-        return streams.open(self.session, standalone=True, words=words)
+        encode_marks = broadcaster.encoder_of(self.session)
+        return streams.open(self.session, standalone=True, encode_marks=encode_marks)
 
     def subscribe(self, row: Any) -> None:
         at = place("shop.customer", str(row.pk))

@@ -88,7 +88,7 @@ def subscribe(client, uri) -> None:
 def open_stream(client) -> Stream:
     """Open the stream on which the session receives notifications."""
     session = client.load_session()
-    return streams.open(session, standalone=True, words=broadcaster.encoder_of(session))
+    return streams.open(session, standalone=True, encode_marks=broadcaster.encoder_of(session))
 
 
 def notifications(stream) -> list[str]:

@@ -422,8 +422,8 @@ def _anew(
 ) -> StreamPosition:
     told = broadcaster.all_notifications(server, session) if missed else []
     stream = streams.open(
-        session, standalone=True, messages=told, words=broadcaster.encoder_of(session), nonce=nonce,
-        is_retry=is_retry,
+        session, standalone=True, messages=told, encode_marks=broadcaster.encoder_of(session),
+        nonce=nonce, is_retry=is_retry,
     )  # fmt: skip
     return StreamPosition(stream.pk, has_news=True)
 
