@@ -162,7 +162,7 @@ DEFENCES: dict[str, list[Patch]] = {
         ("django_mcp.bridges.model_operations", "locked_row", held_from_everything),
         ("django_mcp.bridges.forms", "locked_row", held_from_everything),
     ],
-    "rows of forms through the resource": [(FormInput, "_found", named_from_everything)],
+    "rows of forms through the resource": [(FormInput, "_find_rows", named_from_everything)],
     "rows of questions through the resource": [
         ("django_mcp.declarations.elicitation_forms", "narrow", lambda form, request: None)
     ],

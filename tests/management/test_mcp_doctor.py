@@ -609,22 +609,22 @@ def test_number_of_tools_of_a_user_in_every_revision(server, alice):
     def mine(request: mcp.Request) -> str:
         return "mine"
 
-    (found,) = inside.declared(server, alice)
+    (found,) = inside.list_tools(server, alice)
     assert found.words == f"Revisions {', '.join(REVISIONS)} work; alice gets 1 tool."
-    (found,) = inside.declared(server, None)
+    (found,) = inside.list_tools(server, None)
     assert "a client without a token gets 0 tools" in found.words
 
 
 @pytest.mark.django_db
 def test_invalid_server_is_a_problem_and_empty_server_is_a_note(server):
-    (found,) = inside.declared(server, None)
+    (found,) = inside.list_tools(server, None)
     assert found.level == "note" and "startmcp" in found.hint
     server._forget()
 
     @server.tool
     def wrong(request, argument): ...
 
-    (found,) = inside.declared(server, None)
+    (found,) = inside.list_tools(server, None)
     assert found.level == "problem" and "cannot be served" in found.words
 
 

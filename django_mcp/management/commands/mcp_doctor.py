@@ -118,7 +118,7 @@ def run_checks(
         ("the address", installation.address),
         ("the database", installation.databases),
         ("between workers", installation.workers),
-        ("in this process", lambda: installation.declared(server, user)),
+        ("in this process", lambda: installation.list_tools(server, user)),
         ("over stdio", lambda: installation.stdio(server, name)),
     ]
     for part, check in checks:

@@ -4,7 +4,7 @@ Checks of ``mcp_doctor`` on this machine: installation, ASGI application, databa
 They need no running server and write nothing. ``application`` sends one request to the project's
 ASGI application, in this process. ``workers`` sends a wake-up to itself over the channel layer or
 LISTEN and NOTIFY, to see whether it arrives. Other workers ignore the message. ``databases``
-reports each database that does not answer only once. ``declared`` lists tools in every revision,
+reports each database that does not answer only once. ``list_tools`` lists tools in every revision,
 and ``stdio`` starts ``mcp_stdio`` in a subprocess, as a client does.
 """
 
@@ -203,7 +203,7 @@ def _sqlite(connection: Any, named: str) -> Findings:
 STDIO_TIMEOUT_SECONDS = 60
 
 
-def declared(server: Server, user: Any) -> Findings:
+def list_tools(server: Server, user: Any) -> Findings:
     """List the tools as ``user`` in every revision."""
     from ...testing import Client
 
@@ -330,14 +330,14 @@ def application() -> Findings:
         return
     for server in servers():
         if server is servers()[0] or not server._is_empty:
-            yield asyncio.run(_mounted(found, server, path))
+            yield asyncio.run(_check_mount(found, server, path))
 
 
-async def _mounted(application: Any, server: Server, path: str) -> Finding:
+async def _check_mount(application: Any, server: Server, path: str) -> Finding:
     """Check that a request to the server's path reaches the server."""
     where = f"The server {server.public_name!r}, /{server.path},"
     try:
-        status, body = await _asked(application, _scope(server))
+        status, body = await _request(application, _scope(server))
     except Exception as error:  # the application may raise anything
         return problem(f"{where} fails in {path}: {type(error).__name__}: {error}", MOUNT)
     if status in (200, 401) and is_response(body):
@@ -345,7 +345,7 @@ async def _mounted(application: Any, server: Server, path: str) -> Finding:
     return problem(f"{where} is not in {path}: another view answers there.", MOUNT)
 
 
-async def _asked(application: Any, scope: dict[str, Any]) -> tuple[int, bytes]:
+async def _request(application: Any, scope: dict[str, Any]) -> tuple[int, bytes]:
     """Return the status and the body of the application's response."""
     coming: list[dict[str, Any]] = [{"type": "http.request", "body": DISCOVER}]
     sent: list[dict[str, Any]] = []
