@@ -90,10 +90,10 @@ def notify_permissions_changed(*who: Model) -> None:
     )
     if wrong := [one for one in who if one not in users + groups]:
         raise TypeError(f"{wrong[0]!r} is neither a user nor a group.")
-    _run(partial(permission_changes.changed, *users))
-    _run(partial(permission_changes.changed_for_groups, *groups))
+    _run(partial(permission_changes.record_user_changes, *users))
+    _run(partial(permission_changes.record_group_changes, *groups))
     if not who:
-        _run(permission_changes.changed_for_everyone)
+        _run(permission_changes.record_change_for_all_users)
 
 
 def notify_elicitation_complete(elicitation_id: str, *, server: Server | None = None) -> None:

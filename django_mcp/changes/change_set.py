@@ -75,7 +75,9 @@ def change_set_for(server: Server, found: Iterable[NumberedChange]) -> ChangeSet
     return made
 
 
-def _row(made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str) -> None:
+def _read_row(
+    made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str
+) -> None:
     for label, keys in subject.items():
         made.rows[place(label, keys["pk"])] = None
         for resource in by_label.get(label, ()):
@@ -84,14 +86,16 @@ def _row(made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]]
                 made.listed_uris.update({uri: label} if resource.listed else {})
 
 
-def _rows(made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str) -> None:
+def _read_rows(
+    made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str
+) -> None:
     for label in subject:
         made.models[label] = None
         if any(one.listed for one in by_label.get(label, ())):
             made.listed_uris[AnyRow(label)] = label
 
 
-def _announced(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
+def _read_announcement(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
     """Return a reader for changes that a project announced, for one server or for all."""
 
     def read(made: ChangeSet, subject: Any, _: Any, server: str) -> None:
@@ -101,14 +105,14 @@ def _announced(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
     return read
 
 
-def _of_one(
+def _read_for_server(
     made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], server: str
 ) -> None:
     if subject["server"] == server:
         _READERS[subject["kind"]](made, subject["subject"], by_label, server)
 
 
-def _permissions(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
+def _read_permissions(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
     """Return a reader for changes of permissions, which concern every server."""
 
     def read(made: ChangeSet, subject: Any, *of: Any) -> None:
@@ -120,15 +124,15 @@ def _permissions(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
 
 
 _READERS: dict[str, Callable[[ChangeSet, Any, Any, str], None]] = {
-    change_log.ROW: _row,
-    change_log.ROWS: _rows,
-    change_log.URI: _announced("uris"),
-    change_log.LIST: _announced("list_names"),
-    change_log.ELICITATION: _announced("completed_elicitations"),
-    change_log.USER: _permissions("users"),
-    change_log.GROUP: _permissions("groups"),
-    change_log.CREDENTIALS: _permissions("credentials"),
-    change_log.OF_ONE: _of_one,
+    change_log.ROW: _read_row,
+    change_log.ROWS: _read_rows,
+    change_log.URI: _read_announcement("uris"),
+    change_log.LIST: _read_announcement("list_names"),
+    change_log.ELICITATION: _read_announcement("completed_elicitations"),
+    change_log.USER: _read_permissions("users"),
+    change_log.GROUP: _read_permissions("groups"),
+    change_log.CREDENTIALS: _read_permissions("credentials"),
+    change_log.OF_ONE: _read_for_server,
 }
 
 

@@ -230,8 +230,8 @@ class SubscriptionFilter:
         """Return the wanted URIs that may have changed."""
         if changes.everything:
             return list(self._row_of)
-        found = _shared(changes.uris, self._row_of)
-        for row in _shared(changes.rows, self._uris_of_row):
+        found = _common_keys(changes.uris, self._row_of)
+        for row in _common_keys(changes.rows, self._uris_of_row):
             found += self._uris_of_row[row]
         if changes.models:
             found += [uri for uri, at in self._row_of.items() if label_in(at) in changes.models]
@@ -328,7 +328,7 @@ def _shorten(some: dict[str, None]) -> None:
         del some[next(iter(some))]
 
 
-def _shared(some: Mapping[str, object], others: Mapping[str, object]) -> list[str]:
+def _common_keys(some: Mapping[str, object], others: Mapping[str, object]) -> list[str]:
     """Return the common keys, by iterating over the smaller mapping."""
     if len(some) > len(others):
         return [one for one in others if one in some]
@@ -528,9 +528,7 @@ class ListenerRegistry:
     async def _notify(self, listeners: list[ChangeListener]) -> None:
         """Reload the users, end listeners without a valid token, and notify the others."""
         try:
-            fresh, unverified = await self._reloaded(
-                [one for e in listeners if (one := e.principal)]
-            )
+            fresh, unverified = await self._reload([one for e in listeners if (one := e.principal)])
         except Exception:  # for example of a verifier of the project
             _log_failure(listeners)
             return
@@ -572,7 +570,7 @@ class ListenerRegistry:
         async with self._slots:
             await send_together([listener.listening for listener in listeners], principal)
 
-    async def _reloaded(
+    async def _reload(
         self, principals: Iterable[Principal]
     ) -> tuple[dict[object, Principal], Collection[str]]:
         """Call ``callers.renewed``, and retry while the database is down."""

@@ -69,7 +69,7 @@ class RegistrationView(View):
             return _error(400, error.code, str(error))
         address_digest = registration_limits.address_digest(request.META.get("REMOTE_ADDR") or "")
         if known := _reusable_client(metadata, address_digest):
-            return _created(metadata, known)
+            return _registration_response(metadata, known)
         # Reject over the limit before taking the lock, so that such requests do not hold it up.
         if limited := _over_limit(address_digest):
             return limited
@@ -99,7 +99,7 @@ def _register_locked(metadata: ClientMetadata, address_digest: str) -> JsonRespo
                 "Too many registered clients wait for their first authorization by a user.",
                 registration_limits.RETRY_SECONDS,
             )
-        return _created(metadata, *_register(metadata, address_digest))
+        return _registration_response(metadata, *_register(metadata, address_digest))
 
 
 # The request.
@@ -210,7 +210,9 @@ def _applications() -> Any:
 # The response.
 
 
-def _created(metadata: ClientMetadata, profile: ClientProfile, secret: str = "") -> JsonResponse:
+def _registration_response(
+    metadata: ClientMetadata, profile: ClientProfile, secret: str = ""
+) -> JsonResponse:
     """Return all registered metadata (RFC 7591, 3.2.1)."""
     body: dict[str, Any] = {
         "client_id": profile.client_id,

@@ -80,7 +80,11 @@ logger = logging.getLogger("django_mcp")
 
 
 class ChangeLogState(NamedTuple):
-    """State of a change log: last number, highest deleted number, ids of changes without one."""
+    """The state of a change log, or its *tip*: where its numbers end.
+
+    ``last`` is the last number, ``floor`` the highest number of which changes were deleted, and
+    ``waiting`` are the primary keys of changes that have no number yet.
+    """
 
     last: int
     floor: int
@@ -123,7 +127,7 @@ def carries(alias: str) -> bool:
 
 def ready_databases() -> list[str]:
     """Return the aliases of databases that have the table. Log an error for each that lacks it."""
-    return sorted(alias for alias in aliases() if _reached(alias, is_ready))
+    return sorted(alias for alias in aliases() if _run_if_reachable(alias, is_ready))
 
 
 def each(work: Callable[[str], T]) -> dict[str, T | None]:
@@ -131,13 +135,15 @@ def each(work: Callable[[str], T]) -> dict[str, T | None]:
 
     The result is None for a database that cannot be reached or is locked. The others still work.
     """
-    found = {alias: _reached(alias, partial(_if_ready, work)) for alias in sorted(aliases())}
+    found = {
+        alias: _run_if_reachable(alias, partial(_if_ready, work)) for alias in sorted(aliases())
+    }
     return {alias: one for alias, one in found.items() if alias not in _lacking}
 
 
 def tips() -> dict[str, ChangeLogState]:
     """Number what is visible, and return the state of each database that can be reached."""
-    return {alias: tip for alias, tip in each(numbered).items() if tip is not None}
+    return {alias: tip for alias, tip in each(number_changes).items() if tip is not None}
 
 
 def _if_ready(work: Callable[[str], T], alias: str) -> T | None:
@@ -148,7 +154,7 @@ def _if_ready(work: Callable[[str], T], alias: str) -> T | None:
     return found
 
 
-def _reached(alias: str, work: Callable[[str], T]) -> T | None:
+def _run_if_reachable(alias: str, work: Callable[[str], T]) -> T | None:
     """Return ``work(alias)``, or None if the database is away or locked."""
     if _away.get(alias, 0.0) > time.monotonic():
         return None
@@ -224,7 +230,7 @@ def tip(alias: str) -> ChangeLogState:
     return ChangeLogState(marks.get(LAST, 0), marks.get(FLOOR, 0), waiting)
 
 
-def numbered(alias: str) -> ChangeLogState:
+def number_changes(alias: str) -> ChangeLogState:
     """Number what is visible, at most one batch, and return the state after that."""
     found = tip(alias)
     if not found.waiting:
@@ -271,7 +277,7 @@ def prune_changes(alias: str, now: datetime) -> int:
     """Delete old changes, and the oldest beyond the limit. Return how many were deleted."""
     # Without clients nobody numbers changes, and changes without a number are not deleted.
     for _ in range(MAX_BATCHES_PER_PRUNE):
-        if not numbered(alias).waiting:
+        if not number_changes(alias).waiting:
             break
     newest = _rows(alias).order_by("-pk").values_list("pk", flat=True).first() or 0
     old = _rows(alias).filter(

@@ -238,7 +238,7 @@ def test_list_backlog_is_one_notification(
     declare_interest_in_lists()
     for number in range(20):
         Customer.objects.create(company=mine, name=str(number))
-        change_log.numbered("default")
+        change_log.number_changes("default")
     start_broadcaster()
     wait_for_broadcast(loop)
     assert one.notifications == ["resources/list_changed"] and two.notifications == []
@@ -359,7 +359,7 @@ def test_broadcaster_behind_pruned_changes_notifies_of_everything(
     row, one = subscription
     change_log.create_cursors()
     row.save()
-    change_log.numbered("default")
+    change_log.number_changes("default")
     Change.objects.using("default").filter(pk=change_log.FLOOR).update(seq=10_000)
     Change.objects.using("default").filter(pk=change_log.LAST).update(seq=10_001)
     start_broadcaster()
