@@ -31,7 +31,7 @@ def steps():
 
 def test_step_begins_once_and_its_result_is_kept(steps):
     assert steps.begin("call", "key")
-    with pytest.raises(ToolError, match="being done"):
+    with pytest.raises(ToolError, match="is already running"):
         steps.begin("call", "key")
     steps.keep("call", "key", 5)
     assert not steps.begin("call", "key")
@@ -51,7 +51,7 @@ def test_failed_step_may_begin_again(steps):
 
 
 def test_forgotten_calls_do_not_count_for_the_limit(steps, monkeypatch):
-    monkeypatch.setattr(once, "MAX_CALLS", 1)
+    monkeypatch.setattr(once, "MAX_CALLS_WITH_STEPS", 1)
     for number in range(3):
         assert steps.begin(str(number), "key")
         steps.fail(str(number), "key")

@@ -75,7 +75,7 @@ def test_total_number_of_steps_is_limited(monkeypatch):
     monkeypatch.setattr(calls, "MAX_STEPS", 2)
     for call in "abc":
         calls.begin_step(call, "x")
-    with pytest.raises(ToolError, match="Too many"):
+    with pytest.raises(ToolError, match="too many steps"):
         calls.begin_step("d", "x")
     Step.objects.filter(call="b").delete()
     Step.objects.filter(call="c").update(at=timezone.now() - timedelta(days=3))
