@@ -63,7 +63,7 @@ from ..storage.leases import lease
 from ..storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
 from . import api, feed
 from .change_set import ChangeSet, change_set_for, everything, replace_groups_by_members
-from .feed import Tips, change_feed
+from .feed import ChangeLogStates, change_feed
 from .subscriptions import (
     BUSY_RETRY_SECONDS,
     CHECK_POSTPONED,
@@ -362,27 +362,27 @@ class NoChanges(NamedTuple):
     until: int
 
 
-def claim_page(name: str, tip: ChangeLogState, every: float) -> ClaimedPage | NoChanges | None:
+def claim_page(name: str, state: ChangeLogState, every: float) -> ClaimedPage | NoChanges | None:
     """Claim the next page of changes after a broadcast cursor. Runs queries.
 
-    ``tip`` is the state of the change log. Return None if another process has the claim, or if it
+    ``state`` is the state of the change log. Return None if another process has the claim, or if it
     is a cursor of lists and ``every`` seconds are not over.
     """
-    cursor = change_log.cursor_of(name, tip.last)
+    cursor = change_log.cursor_of(name, state.last)
     # A cursor beyond the last change means that a backup was restored. Then all changes count as
     # new. Query the last number again before the cursor is reset: another process may have moved
-    # the cursor after ``tip`` was read.
-    if cursor.seq > tip.last and cursor.seq > change_log.tip(database_of(name)).last:
+    # the cursor after ``state`` was read.
+    if cursor.seq > state.last and cursor.seq > change_log.read_state(database_of(name)).last:
         change_log.reset_cursor(cursor)
         return None
     # ``until`` is above ``seq`` while a page is claimed. That page must be finished even if no
     # newer change follows, because the process that claimed it may be dead.
     is_claimed = cursor.until > cursor.seq
-    if not is_claimed and cursor.seq >= tip.last:
-        return NoChanges(tip.last)
+    if not is_claimed and cursor.seq >= state.last:
+        return NoChanges(state.last)
     if is_list_cursor(name) and not change_log.restart_if_due(change_log.LIST_CURSOR_SUFFIX, every):
         return None
-    page = _read_page(name, cursor.seq, tip.last)
+    page = _read_page(name, cursor.seq, state.last)
     # Continue claims of former ids of this process too. It no longer delivers under them, or the
     # cursor would be in ``_delivering_here``. Otherwise their pages would wait until the former id
     # counts as dead.
@@ -452,26 +452,26 @@ class ChangeBroadcaster:
         """Whether a client is connected that waits for notifications."""
         return bool(stream_wakeups())
 
-    async def broadcast(self, tips: Tips) -> None:
-        """Start to deliver the changes up to ``tips``, unless the last delivery is still running.
+    async def broadcast(self, states: ChangeLogStates) -> None:
+        """Start to deliver the changes up to ``states``, unless the last delivery is still running.
 
         It does not wait for the end of the delivery.
         """
         await self._renew_interests()
         is_idle = self._task is None or self._task.done()
-        if is_idle and (due := self._due_cursors(tips)):
-            self._task = asyncio.get_running_loop().create_task(self._deliver(due, tips))
+        if is_idle and (due := self._due_cursors(states)):
+            self._task = asyncio.get_running_loop().create_task(self._deliver(due, states))
 
-    def _due_cursors(self, tips: Tips) -> list[str]:
+    def _due_cursors(self, states: ChangeLogStates) -> list[str]:
         """Return the names of the cursors with new changes, at most one of them of lists.
 
         For lists, the databases alternate: the one that was tried longest ago comes first.
         """
-        due = [alias for alias in tips if tips[alias].last != self._delivered.get(alias)]
+        due = [alias for alias in states if states[alias].last != self._delivered.get(alias)]
         list_cursors = [
             alias + change_log.LIST_CURSOR_SUFFIX
-            for alias in tips
-            if self._delivered.get(alias + change_log.LIST_CURSOR_SUFFIX) != tips[alias].last
+            for alias in states
+            if self._delivered.get(alias + change_log.LIST_CURSOR_SUFFIX) != states[alias].last
         ]
         now = time.monotonic()
         if list_cursors and now >= self._lists_due_at and any(map(_has_listed_models, servers())):
@@ -479,10 +479,10 @@ class ChangeBroadcaster:
             self._tried_at[due[-1]] = now
         return due
 
-    async def _deliver(self, due: Sequence[str], tips: Tips) -> None:
+    async def _deliver(self, due: Sequence[str], states: ChangeLogStates) -> None:
         for name in due:
             try:
-                await self._deliver_page(name, tips[database_of(name)])
+                await self._deliver_page(name, states[database_of(name)])
             except (change_log.ClaimLost, Busy):
                 logger.debug("Changes of %s are delivered by another process, or later", name)
             except BROKEN as error:
@@ -492,7 +492,7 @@ class ChangeBroadcaster:
                 logger.exception("Sessions were not notified of changes")
                 await asyncio.sleep(BUSY_RETRY_SECONDS)
 
-    async def _deliver_page(self, name: str, tip: ChangeLogState) -> None:
+    async def _deliver_page(self, name: str, state: ChangeLogState) -> None:
         # A claim is of the whole process. A second event loop of it would get the claim of the
         # first, and the delivery of the first would fail. The lock prevents that two event loops
         # both find the name missing.
@@ -501,13 +501,13 @@ class ChangeBroadcaster:
                 return
             _delivering_here.add(name)
         try:
-            await self._deliver_next(name, tip)
+            await self._deliver_next(name, state)
         finally:
             _delivering_here.discard(name)
 
-    async def _deliver_next(self, name: str, tip: ChangeLogState) -> None:
+    async def _deliver_next(self, name: str, state: ChangeLogState) -> None:
         interval = feed.LISTING_INTERVAL_SECONDS
-        claimed = await threads.changes.run(run_or_disconnect, claim_page, name, tip, interval)
+        claimed = await threads.changes.run(run_or_disconnect, claim_page, name, state, interval)
         if isinstance(claimed, NoChanges):
             self._delivered[name] = claimed.until
             return

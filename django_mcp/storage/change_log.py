@@ -80,7 +80,7 @@ logger = logging.getLogger("django_mcp")
 
 
 class ChangeLogState(NamedTuple):
-    """The state of a change log, or its *tip*: where its numbers end.
+    """The state of a change log.
 
     ``last`` is the last number, ``floor`` the highest number of which changes were deleted, and
     ``waiting`` are the primary keys of changes that have no number yet.
@@ -141,9 +141,9 @@ def each(work: Callable[[str], T]) -> dict[str, T | None]:
     return {alias: one for alias, one in found.items() if alias not in _lacking}
 
 
-def tips() -> dict[str, ChangeLogState]:
+def number_all_changes() -> dict[str, ChangeLogState]:
     """Number what is visible, and return the state of each database that can be reached."""
-    return {alias: tip for alias, tip in each(number_changes).items() if tip is not None}
+    return {alias: state for alias, state in each(number_changes).items() if state is not None}
 
 
 def _if_ready(work: Callable[[str], T], alias: str) -> T | None:
@@ -221,7 +221,7 @@ def record(alias: str, *found: tuple[str, Any]) -> None:
 # Numbering.
 
 
-def tip(alias: str) -> ChangeLogState:
+def read_state(alias: str) -> ChangeLogState:
     """Return the state of a change log, in one query."""
     odd = _rows(alias).filter(Q(pk__lt=0) | Q(seq=None)).order_by("pk")
     found = list(odd.values_list("pk", "seq")[: CHANGES_PER_NUMBER + 2])
@@ -232,11 +232,11 @@ def tip(alias: str) -> ChangeLogState:
 
 def number_changes(alias: str) -> ChangeLogState:
     """Number what is visible, at most one batch, and return the state after that."""
-    found = tip(alias)
+    found = read_state(alias)
     if not found.waiting:
         return found
     _number(alias, found.waiting)
-    return tip(alias)
+    return read_state(alias)
 
 
 def _number(alias: str, ids: Sequence[int]) -> None:
@@ -419,7 +419,7 @@ def create_cursors() -> None:
 
     If the last change is unknown, because the database cannot be reached, start before the first.
     """
-    for alias, state in each(tip).items():
+    for alias, state in each(read_state).items():
         last = START if state is None else state.last
         cursor_of(alias, last)
         cursor_of(alias + LIST_CURSOR_SUFFIX, last)

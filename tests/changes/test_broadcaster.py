@@ -116,12 +116,12 @@ def wait_for_broadcast(loop):
     made = loop.do(broadcaster.broadcaster)
 
     def rest() -> bool:
-        tips = {alias: change_log.tip(alias) for alias in change_log.aliases()}
+        states = {alias: change_log.read_state(alias) for alias in change_log.aliases()}
         done = dict(BroadcastCursor.objects.values_list("name", "seq"))
         is_idle = made._task is None or made._task.done()
         return is_idle and all(
-            not tip.waiting and done[name] == tip.last
-            for alias, tip in tips.items()
+            not state.waiting and done[name] == state.last
+            for alias, state in states.items()
             for name in (alias, alias + change_log.LIST_CURSOR_SUFFIX)
         )
 

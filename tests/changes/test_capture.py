@@ -251,7 +251,8 @@ def test_transaction_is_one_batch_regardless_of_its_number_of_rows(register):
         ("rows", ["shop.badge"]),
     ]
     assert (
-        change_log.number_changes("default").waiting == [] and change_log.tip("default").last == 1
+        change_log.number_changes("default").waiting == []
+        and change_log.read_state("default").last == 1
     )
 
 

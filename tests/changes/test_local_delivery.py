@@ -24,7 +24,7 @@ class Follower:
 class Broadcaster(Follower):
     is_eager = False
 
-    async def broadcast(self, tips: feed.Tips) -> None:
+    async def broadcast(self, states: feed.ChangeLogStates) -> None:
         raise AssertionError("nothing is polled")
 
 

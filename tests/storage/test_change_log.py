@@ -32,7 +32,7 @@ def subjects(cursor: int, alias: str = ALIAS) -> list[str]:
 
 def test_changes_numbered_together_share_one_number():
     record("a", "b")
-    assert change_log.tip(ALIAS).last == 0
+    assert change_log.read_state(ALIAS).last == 0
     assert change_log.number_changes(ALIAS).last == 1
     record("c")
     assert change_log.number_changes(ALIAS) == (2, 0, [])
@@ -135,7 +135,7 @@ def test_changes_are_pruned_in_small_statements(monkeypatch):
     assert [change_log.number_changes(ALIAS).last for _ in range(3)] == [1, 2, 3]
     assert change_log.prune_changes(ALIAS, timezone.now() + timedelta(hours=2)) == 5
     assert Change.objects.using(ALIAS).filter(pk__gt=0).count() == 0
-    assert change_log.tip(ALIAS) == (3, 3, [])
+    assert change_log.read_state(ALIAS) == (3, 3, [])
 
 
 def test_number_of_kept_changes_is_limited(monkeypatch):
@@ -143,6 +143,6 @@ def test_number_of_kept_changes_is_limited(monkeypatch):
     record(*"abcdef")
     assert change_log.prune_changes(ALIAS, timezone.now()) == 2
     assert (
-        subjects(change_log.tip(ALIAS).floor) == []
+        subjects(change_log.read_state(ALIAS).floor) == []
         and Change.objects.using(ALIAS).filter(pk__gt=0).count() == 4
     )

@@ -87,7 +87,7 @@ ROWS = (
     ),
     Mutation(
         "T10", "the unused are forgotten after their time",
-        (Edit(UNUSED, "    delete_unused(expired())\n", ""),),
+        (Edit(UNUSED, "    delete_unused(unused_cutoff())\n", ""),),
         ("test_registration_deletes_clients_unused_for_a_day",),
     ),
     Mutation(
