@@ -229,7 +229,7 @@ def subscribed(count: int) -> None:
         ],
         batch_size=500,
     )
-    change_log.declare(change_log.SESSIONS, [CITY])
+    change_log.declare(change_log.SESSIONS_HOLDER, [CITY])
 
 
 if __name__ == "__main__":

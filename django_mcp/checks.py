@@ -289,7 +289,7 @@ def _connections(alias: str) -> Iterator[CheckMessage]:
 def _small_pool(alias: str) -> Iterator[CheckMessage]:
     """Warn if the pool is smaller than the number of threads.
 
-    A worker that waits too long for a connection misses its heartbeat and is taken for dead.
+    A worker that waits too long for a connection misses its heartbeat and counts as dead.
     """
     pool = connections[alias].settings_dict["OPTIONS"].get("pool")
     if not pool or connections[alias].vendor != "postgresql":

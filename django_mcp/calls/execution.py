@@ -467,8 +467,8 @@ def queries_through(wrapper: Callable[..., Any]) -> Iterator[None]:
             connection.execute_wrappers.remove(wrapper)
 
 
-def beside(atomic: bool | str) -> bool:
-    """Whether rows of the log can be written in the project's transaction.
+def shares_transaction(atomic: bool | str) -> bool:
+    """Whether rows of the session database can be written in the project's transaction.
 
     It must be in the same database, and that must not be SQLite.
     """
@@ -480,4 +480,4 @@ def beside(atomic: bool | str) -> bool:
 def may_hold(atomic: bool | str) -> bool:
     """Whether the response of a call can be stored in the tool's transaction."""
     # If jobs run one at a time, ``store_result`` would wait for a job that cannot start.
-    return beside(atomic) and environment().runs_jobs_in_parallel
+    return shares_transaction(atomic) and environment().runs_jobs_in_parallel

@@ -62,7 +62,7 @@ class PersonalAccessTokens(LookupVerifier):
         rows = (
             row
             for start in range(0, len(pks), ROWS_PER_QUERY)
-            for row in _unrevoked(pks[start : start + ROWS_PER_QUERY])
+            for row in _valid_tokens(pks[start : start + ROWS_PER_QUERY])
         )
         valid = {(str(row.user_id), row.pk) for row in rows if row.user.is_active}
         return {key: pair in valid for key, pair in pairs.items()}
@@ -75,7 +75,7 @@ def _user_and_token_pk(key: str) -> tuple[str, int] | None:
     return (user, int(found[1])) if found and not application else None
 
 
-def _unrevoked(pks: Collection[int]) -> QuerySet[Token]:
+def _valid_tokens(pks: Collection[int]) -> QuerySet[Token]:
     # ``expires`` is not checked: a call that began before continues, and its client fetches the
     # response with a new token.
     return _of_visible_users(Token.objects.select_related("user").filter(pk__in=pks, revoked=None))
@@ -179,7 +179,7 @@ def revoke(tokens: QuerySet[Token]) -> int:
     with transaction.atomic(using=using):
         count = tokens.using(using).filter(revoked=None).update(revoked=timezone.now())
         if count:
-            permission_changes.ended(using=using)
+            permission_changes.record_ended_credentials(using=using)
     return count
 
 

@@ -310,7 +310,10 @@ def test_transaction_is_one_batch_regardless_of_its_number_of_rows(register):
         ("rows", ["shop.tag"]),
         ("rows", ["shop.badge"]),
     ]
-    assert change_log.numbered("default").waiting == [] and change_log.tip("default").last == 1
+    assert (
+        change_log.number_changes("default").waiting == []
+        and change_log.read_state("default").last == 1
+    )
 
 
 def test_wakeup_is_sent_once_after_the_commit(register, monkeypatch):
