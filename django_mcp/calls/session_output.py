@@ -59,7 +59,7 @@ from ..storage.poller import poller
 from ..storage.sessions import SessionEnded
 from ..storage.streams import DuplicateRequest, RequestRefused
 from ..storage.wakeups import StreamWakeup, wake_readers
-from . import listing
+from . import elicitation_completion
 from .call_state import ActiveCall, CallOutput, CallRun
 from .callers import SessionCaller
 from .execution import may_hold
@@ -98,7 +98,7 @@ class SessionCall(CallOutput):
     is_full: bool = False  # its stream has no room for more messages
     count: int = 0  # messages it has sent
     size: int = 0  # their characters
-    pages: list[str] = field(default_factory=list)  # elicitation ids of pages in its error
+    elicitations: list[str] = field(default_factory=list)  # ids of URL elicitations in its error
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -154,7 +154,7 @@ class SessionCall(CallOutput):
         if self.is_full or self.count > settings.EVENTS or self.size > event_log.most_bytes():
             raise ToolError(CALL_TOO_MUCH)
         try:
-            waiting = self.post.say(self, text)
+            waiting = self.post.queue_message(self, text)
         except OutputTooLarge as error:
             raise ToolError(str(error)) from None
         pace(waiting)
@@ -213,7 +213,7 @@ class SessionCall(CallOutput):
         if not event_log.finish_here(self.row.pk, to.fence, encode(response), to.stream):
             raise Stopped()
         if self.interaction.has_steps:
-            stored_calls.forget(self.interaction.id)
+            stored_calls.delete_steps(self.interaction.id)
         transaction.on_commit(self.commit, using=settings.DATABASE, robust=True)
 
     async def was_rolled_back(self, run: CallRun) -> bool:
@@ -329,7 +329,7 @@ def interaction_of(row: Row) -> Interaction:
     )
 
 
-def withdrawals(session: Session, asks: Collection[str]) -> list[str]:
+def withdrawal_messages(session: Session, asks: Collection[str]) -> list[str]:
     """Return the encoded messages that withdraw these questions from the client."""
     revision = connection_of(session).revision
     told = (withdrawal(revision, ask) for ask in asks)
@@ -430,7 +430,7 @@ class PostResponse:
 
     # Messages of calls.
 
-    def say(self, session_call: SessionCall, text: str) -> int:
+    def queue_message(self, session_call: SessionCall, text: str) -> int:
         """Queue a message of a call, from any thread. Return how many are queued.
 
         The first one has the calls stored. Messages wait here until the stream exists. Raise
@@ -440,7 +440,9 @@ class PostResponse:
         # Otherwise a message could overtake the ones that wait.
         with self._lock:
             if self.stream is not None:
-                return self.manager.writer.say(session_call.address, text, session_call.refused)
+                return self.manager.writer.queue_message(
+                    session_call.address, text, session_call.refused
+                )
             if self._drops_messages:
                 return 0
             if (
@@ -610,7 +612,9 @@ class PostResponse:
             self.stream = stream
             messages, self._messages = self._messages, []
             for session_call, text in messages:
-                self.manager.writer.say(session_call.address, text, session_call.refused, must=True)
+                self.manager.writer.queue_message(
+                    session_call.address, text, session_call.refused, must=True
+                )
         self._settle(True)
 
     def _drop_messages(self) -> None:
@@ -658,7 +662,7 @@ class PostResponse:
         session_call.response = response
         if self._messages:
             self.open()
-        if session_call.is_plain or (self._opening is None and not session_call.pages):
+        if session_call.is_plain or (self._opening is None and not session_call.elicitations):
             session_call.is_done = True
             self.manager.leave(session_call)
             if self._opening is None or self._drops_messages:
@@ -683,8 +687,10 @@ class PostResponse:
                 self._settled()
 
     async def _store_response(self, session_call: SessionCall) -> None:
-        if session_call.pages:
-            await run_with_retries(listing.expect, self.session, session_call.pages)
+        if session_call.elicitations:
+            await run_with_retries(
+                elicitation_completion.subscribe, self.session, session_call.elicitations
+            )
         if self._opening is not None:
             await asyncio.shield(self._opening)
         session_call.is_done = True
@@ -723,7 +729,7 @@ class PostResponse:
                 event_log.finish, to.call, to.fence, text, to.stream, is_retry=False
             )
             if mine and session_call.interaction.has_steps:
-                await run_with_retries(stored_calls.forget, session_call.interaction.id)
+                await run_with_retries(stored_calls.delete_steps, session_call.interaction.id)
         wake_readers(StreamWakeup(to.stream, changed=True))
 
     def _settled(self) -> bool:

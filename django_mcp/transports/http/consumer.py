@@ -112,7 +112,7 @@ async def post(exchange: Exchange) -> None:
         return
     header = exchange.revision_header
     await identify(exchange, None if header in STATELESS_REVISIONS else exchange.session_id)
-    if not http_rules.acceptable("POST", exchange.headers.get("accept")):
+    if not http_rules.NEEDED["POST"] <= http_rules.accepts(exchange.headers.get("accept")):
         raise RequestRejected(406, "Accept must list application/json and text/event-stream.")
     message = await _read_message(exchange)
     if stateless.stands_alone(message, header):
@@ -157,7 +157,7 @@ async def get(exchange: Exchange) -> None:
         await identify(exchange, exchange.session_id)
     accept = exchange.headers.get("accept")
     is_optional = over_sse and accept is None  # the first revision does not require the header
-    if not is_optional and not http_rules.acceptable("GET", accept):
+    if not is_optional and not http_rules.NEEDED["GET"] <= http_rules.accepts(accept):
         raise RequestRejected(406, "Accept must list text/event-stream.")
     check_session(exchange)
     await exchange.body()
