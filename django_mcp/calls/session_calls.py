@@ -54,6 +54,7 @@ from ..storage import calls, sessions
 from ..storage import calls as steps
 from ..storage.calls import Overdue, Words, silently
 from ..storage.databases import one_transaction
+from ..storage.event_log import EventAddress
 from ..storage.event_writer import writer
 from ..storage.jobs import surely
 from ..storage.leases import lease
@@ -126,7 +127,7 @@ class SessionAsker:
         session_call, to = self._session_call, self._session_call.address
         # What the call sent before comes first in the stream. Once it is parked, another process
         # may append to the stream.
-        await writer().flush(to)
+        await session_call.post.manager.writer.flush(to)
         asked = [one for _, one in questions.values()]
         if sent := [one.id for one in asked if one.is_page]:
             await surely(listing.expect, session_call.post.session, sent)
@@ -207,7 +208,7 @@ class SessionCallManager:
 
     def __init__(self) -> None:
         self.is_ending = False  # shutting down: other workers continue calls that become ready
-        self.writer = writer()
+        self.writer, self.poller, self._revocations = writer(), poller(), revocations()
         self._requests: dict[tuple[int, Id], SessionCall] = {}
         self._rows: dict[int, SessionCall] = {}
         self._claimed: set[int] = set()  # claimed in the database, and not yet in ``_rows``
@@ -215,8 +216,8 @@ class SessionCallManager:
         # Ids and fences of calls that ended here without a response. See ``resume``.
         self._left: deque[tuple[int, int]] = deque(maxlen=1_000)
         self._tasks: set[asyncio.Task[Any]] = set()
-        poller().runner = self
-        revocations().sources.append(self.running)
+        self.poller.runner = self
+        self._revocations.sources.append(self.running)
 
     def spawn(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
         # The event loop keeps only weak references to tasks. Without this set the garbage collector
@@ -352,16 +353,16 @@ class SessionCallManager:
         else:
             session_call.post.take(session_call, task.result())
 
-    def enter(self, session_call: SessionCall) -> None:
+    def enter(self, session_call: SessionCall, row: Row) -> None:
         """Register a call that has become a row."""
-        assert session_call.row is not None
-        if (
-            session_call.row.pk not in self._rows
-        ):  # a parked call may still be here when its answer comes
-            self._streams[session_call.address.stream] += 1
-        self._rows[session_call.row.pk] = session_call
-        poller().start_if_needed()
-        revocations().attend()
+        assert row.stream_id is not None
+        session_call.row = row
+        session_call.address = EventAddress(row.stream_id, row.pk, row.fence)
+        if row.pk not in self._rows:  # a parked call may still be here when its answer comes
+            self._streams[row.stream_id] += 1
+        self._rows[row.pk] = session_call
+        self.poller.poll_often()
+        self._revocations.attend()
 
     def leave(self, session_call: SessionCall) -> None:
         """Remove a call that does not run here any more."""
@@ -373,7 +374,7 @@ class SessionCallManager:
             self._streams -= Counter([session_call.address.stream])
             if session_call.response is None:
                 self._left.append((session_call.row.pk, session_call.row.fence))
-        poller().stop_if_idle()
+            self.poller.stop_if_idle()
 
     # Answers and cancels from clients.
 
@@ -391,7 +392,7 @@ class SessionCallManager:
 
     async def _answered(self, session: Session, principal: Principal, answered: Answered) -> None:
         here = self._continues_here(session)
-        async with poller().claiming():
+        async with self.poller.claiming():
             row = await surely(self._claimed_by, session, principal, answered, here, again=False)
             if row is None or not here or _is_held(row):
                 return
@@ -410,7 +411,7 @@ class SessionCallManager:
             return True
         comes_back = connection_of(session).revision.priming
         reads = any(tail.session == session.pk for tail in stream_wakeups())
-        return reads and not comes_back and poller().runner is self
+        return reads and not comes_back and self.poller.runner is self
 
     def _claimed_by(
         self, session: Session, principal: Principal, answered: Answered, here: bool, *, again: bool
@@ -447,7 +448,7 @@ class SessionCallManager:
         id, may = json.dumps(event.id), lambda row: covers(principal, row.scopes)
         # ``claiming`` holds back the poller's recount. Otherwise it could find the row, still
         # running but no longer here, and start the call again before the cancel is committed.
-        async with poller().claiming():
+        async with self.poller.claiming():
             row = await surely(calls.cancel, session, id, may, words=words)
         if row is not None and row.stream_id is not None:
             wake_readers(StreamWakeup(row.stream_id, changed=True))
@@ -465,7 +466,7 @@ class SessionCallManager:
             session_call.post.is_gone = True
             session_call.cancel()
         # As in ``_cancelled``: a recount before the commit would start the calls again.
-        async with poller().claiming():
+        async with self.poller.claiming():
             await surely(sessions.end, session)
         theirs = [tail.stream for tail in stream_wakeups() if tail.session == session.pk]
         wake_readers(*(StreamWakeup(stream, changed=True) for stream in theirs))
@@ -603,8 +604,8 @@ class SessionCallManager:
             connection = connection_of(session)
             post = PostResponse.resumed(self, session, row, connection)
             session_call = self._register(post, call_of(row, connection))
-            session_call.row, session_call.interaction = row, interaction_of(row)
-            self.enter(session_call)
+            session_call.interaction = interaction_of(row)
+            self.enter(session_call, row)
             return session_call
         finally:
             self._claimed.discard(row.pk)

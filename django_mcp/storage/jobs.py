@@ -70,13 +70,14 @@ async def surely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     Return what it returns. ``Busy`` raised by ``function`` is not retried. Raise the database error
     if this job keeps failing while others succeed.
     """
-    pause, budget = FIRST_PAUSE_SECONDS, RetryBudget()
+    pause, budget = FIRST_PAUSE_SECONDS, None
     while True:
         try:
             outcome = await threads.log.run(_outcome, function, args, kwargs)
         except Busy:
             pass  # the queue of the pool is full: the job has not started
         except BROKEN as error:
+            budget = budget or RetryBudget()
             if not budget.allows_retry(error):
                 raise
             if is_break(error):
