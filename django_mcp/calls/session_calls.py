@@ -285,7 +285,8 @@ class SessionCallManager:
 
     def _begin(self, session_call: SessionCall, server: Server, host: str | None) -> None:
         session_call.server = server
-        task = self.spawn(self._work(session_call, server, host))
+        task = asyncio.ensure_future(self._work(session_call, server, host))
+        self._tasks.add(task)  # as in ``spawn``
         session_call.active.task = task
         task.add_done_callback(partial(self._task_ended, session_call))
 
@@ -342,6 +343,7 @@ class SessionCallManager:
 
         It is a callback of the task, because the code of such a task is never executed.
         """
+        self._tasks.discard(task)
         if task.cancelled() or session_call.active.stop.is_set():
             session_call.post.take(session_call, session_call.stop_response)
         elif isinstance(task.exception(), CallParked):

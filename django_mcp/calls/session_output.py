@@ -360,6 +360,9 @@ class PostResponse:
     ) -> None:
         self.manager, self.session = manager, session
         self.who, self.connection = who, connection
+        # Whether the session has only one stream (HTTP+SSE). Its responses go to that stream, so
+        # every call is stored before it runs.
+        self.is_single = connection.revision.one_stream
         self._received = time.monotonic() if received is None else received
         self._created: datetime | None = None
         self.loop = asyncio.get_running_loop()
@@ -395,8 +398,10 @@ class PostResponse:
         """
         if self.is_single:
             self.open()
-        elif not self._settled():
+        elif self.calls:
             self._grace = self.loop.call_later(settings.JSON_GRACE, self._store_late_calls)
+        else:
+            self._settle(False)
 
     def _store_late_calls(self) -> None:
         if not all(session_call.is_done or session_call.is_plain for session_call in self.calls):
@@ -419,14 +424,6 @@ class PostResponse:
             *map(encode, self.ready),
             *(session_call.text(self.connection) for session_call in done),
         ]
-
-    @property
-    def is_single(self) -> bool:
-        """Whether the session has only one stream (HTTP+SSE).
-
-        Its responses go to that stream, so every call is stored before it runs.
-        """
-        return self.connection.revision.one_stream
 
     def take_opened(self) -> StreamWakeup | None:
         """Return the first events of the stream, for its reader, and forget them."""

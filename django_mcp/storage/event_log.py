@@ -131,12 +131,16 @@ def _execute(entries: list[NewEvent], nonce: str) -> None:
         if connection.vendor == "sqlite":
             # Python's sqlite3 caches 128 statements with their parameters, so one statement text
             # for any number of events keeps the messages of one event in memory, not of many.
-            row = "(%s, %s, %s, %s, %s, %s, %s)"
-            cursor.executemany(into + row, [(*e, nonce, now) for e in entries])
+            statement = into + "(%s, %s, %s, %s, %s, %s, %s)"
+            values = [(*e, nonce, now) for e in entries]
+            if len(values) == 1:
+                cursor.execute(statement, values[0])
+            else:
+                cursor.executemany(statement, values)
             return
         rest = f"'{nonce}', '{now}')"
-        values = [f"({e.stream}, {e.seq}, %s, {e.size}, {e.final}, {rest}" for e in entries]
-        cursor.execute(into + ", ".join(values), [e.data for e in entries])
+        texts = [f"({e.stream}, {e.seq}, %s, {e.size}, {e.final}, {rest}" for e in entries]
+        cursor.execute(into + ", ".join(texts), [e.data for e in entries])
 
 
 FULL: Final = 0  # the outcome of an append that found no room

@@ -53,6 +53,8 @@ OF_STATEMENTS = frozenset(("53400", "58P01", "58P02"))
 class JobCounts:
     """How many attempts of ``surely`` failed and were retried, and how many jobs succeeded.
 
+    After a failure it is unknown what was committed.
+
     Only event loops change these counters, without a lock. With several loops an increment may be
     lost, which does no harm: a count is only compared with an earlier one.
     """
@@ -111,11 +113,6 @@ def insistently(function: Callable[..., T], *args: Any) -> T:
                 raise
         time.sleep(pause)
         pause = min(2 * pause, MAX_PAUSE_SECONDS)
-
-
-def failures() -> int:
-    """Return how many attempts failed so far. If it increases, it is unknown what was committed."""
-    return counts.failures
 
 
 class RetryBudget:

@@ -217,12 +217,12 @@ class Poller:
         while not self._may_claim.is_set():  # it may be cleared again before a waiter continues
             await self._may_claim.wait()
         self._claims_open, self._claims_begun = self._claims_open + 1, self._claims_begun + 1
-        before = jobs.failures()
+        before = jobs.counts.failures
         try:
             yield
         finally:
             self._claims_open -= 1
-            self.is_in_doubt |= jobs.failures() != before
+            self.is_in_doubt |= jobs.counts.failures != before
             # Only while it waits between two polls: a stopped poller would not set it again.
             if self.is_in_doubt and not self._claims_open and self._is_pausing:
                 # Without this, a busy process begins the next claim before it can recount.

@@ -187,7 +187,8 @@ async def handle_events(
         draining().check(call.id)
     await check_scopes(exchange, asked)
     for event in events:
-        await _handle_event(session, exchange.principal, event)
+        if not isinstance(event, ClientCall):
+            await _handle_event(session, exchange.principal, event)
     return asked
 
 
