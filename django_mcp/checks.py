@@ -80,8 +80,12 @@ def _bad_url() -> Iterator[CheckMessage]:
     except ValueError:
         usable = False
     if not usable or f"{origin.scheme}://{origin.netloc}" != settings.URL.rstrip("/"):
-        message = f"DJANGO_MCP['URL'] is {settings.URL!r}, which is no origin."
-        yield Error(message, hint='Such as "https://shop.example".', id="django_mcp.E091")
+        message = f"DJANGO_MCP['URL'] is {settings.URL!r}, which is not an origin."
+        yield Error(
+            message,
+            hint='Write scheme and host only, such as "https://shop.example".',
+            id="django_mcp.E091",
+        )
 
 
 def _bad_around() -> Iterator[CheckMessage]:
@@ -114,7 +118,7 @@ def _wrong_with_verifier(path: str) -> str | None:
     except Exception as error:  # a verifier may raise anything
         return f"{path}: {error or type(error).__name__}"
     if not inspect.iscoroutinefunction(verify):
-        return f"{path}: verify is no async function."
+        return f"{path}: verify is not an async function."
     return None
 
 
@@ -173,7 +177,7 @@ def _bad_router(alias: str) -> Iterator[CheckMessage]:
     from .models import Session
 
     if router.db_for_write(Session) != alias or not router.allow_migrate_model(alias, Session):
-        message = f"DJANGO_MCP['DATABASE'] is {alias!r}, but sessions are not kept there."
+        message = f"DJANGO_MCP['DATABASE'] is {alias!r}, but no router sends sessions there."
         hint = 'Add "django_mcp.storage.router.DeliveryRouter" to DATABASE_ROUTERS, at the front.'
         yield Error(message, hint=hint, id="django_mcp.E098")
 

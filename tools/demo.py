@@ -161,7 +161,7 @@ def stdio_snippets(command: list[str], user: str) -> str:
 
 def local(one: ClientProgram, command: list[str]) -> Snippet:
     found = one.stdio_snippet(NAME, command)
-    assert found is not None, f"{one.name} starts no programs"
+    assert found is not None, f"{one.name} cannot start a program"
     return found
 
 

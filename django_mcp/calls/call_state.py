@@ -30,7 +30,7 @@ from ..runtime import threads
 from ..runtime.runtime import Service, environment
 from ..storage import change_log, sessions
 from ..storage.change_log import ANYTHING
-from ..storage.jobs import reconnecting, surely
+from ..storage.jobs import run_or_disconnect, run_with_retries
 from .visibility import label_in
 
 if TYPE_CHECKING:
@@ -203,15 +203,15 @@ class SessionState:
         return self.session.log_level
 
     async def set_log_level(self, level: str) -> None:
-        await surely(sessions.set_log_level, self.session, level)
+        await run_with_retries(sessions.set_log_level, self.session, level)
 
     async def subscribe(self, uri: str, place: str) -> None:
-        await surely(sessions.subscribe, self.session, uri, place, self._scopes)
+        await run_with_retries(sessions.subscribe, self.session, uri, place, self._scopes)
         if place:
             await follow_model(place)
 
     async def unsubscribe(self, uri: str) -> None:
-        await surely(sessions.unsubscribe, self.session, uri)
+        await run_with_retries(sessions.unsubscribe, self.session, uri)
 
     async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
         raise MethodNotFound("A session has no listens.")
@@ -244,9 +244,9 @@ async def follow_model(place: str) -> None:
     if not environment().shares_database:  # changes of this process are delivered without a log
         return
     # Cursors first: a change that is recorded after the interest must come after the cursor.
-    await threads.changes.run(reconnecting, change_log.create_cursors)
+    await threads.changes.run(run_or_disconnect, change_log.create_cursors)
     models = {ANYTHING, label_in(place)}
-    wait = await surely(change_log.declare, change_log.SESSIONS, models)
+    wait = await run_with_retries(change_log.declare, change_log.SESSIONS, models)
     change_log.watched.forget()
     # Processes that save cache the interests. Until their caches expire they record nothing.
     await asyncio.sleep(wait)

@@ -38,7 +38,7 @@ from ..models import Call as CallRow
 from ..models import Session
 from ..runtime import threads
 from ..runtime.runtime import Service, environment
-from ..storage.jobs import BROKEN, surely
+from ..storage.jobs import BROKEN, run_with_retries
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -93,7 +93,7 @@ class SessionCaller:
     async def upcoming(self) -> Principal:
         """Return the principal of the next run. Retry while the database is down."""
         if self._first is None and self.user is not None:
-            self._first = await surely(load, self.user, self.auth, self._owner)
+            self._first = await run_with_retries(load, self.user, self.auth, self._owner)
         return self._first or anonymous(self._network)
 
 

@@ -27,7 +27,7 @@ from ..conf import settings
 from ..exceptions import OnceNeeded, ToolError
 from ..runtime import threads
 from ..storage import calls
-from ..storage.jobs import insistently
+from ..storage.jobs import run_here_with_retries
 from .execution import beside, with_database
 
 if TYPE_CHECKING:
@@ -235,4 +235,4 @@ class StepRows:
         if self.is_beside():
             write(*args)
         else:
-            insistently(write, *args)
+            run_here_with_retries(write, *args)

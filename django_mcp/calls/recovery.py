@@ -17,7 +17,7 @@ from ..declarations.server import Server, server_named
 from ..models import Call as Row
 from ..protocol.jsonrpc import JSON, Id, Overloaded
 from ..storage import calls, event_log
-from ..storage.jobs import surely
+from ..storage.jobs import run_with_retries
 from .execution import may_hold
 from .session_output import SessionCall
 
@@ -55,7 +55,7 @@ async def verdict(session_call: SessionCall, row: Row) -> Server | JSON:
         if row.runs <= MAX_RUNS and may_run_again(server, row):
             session_call.interaction.high_water = await _high_water(session_call, row)
             return server
-        undone = await surely(_is_undone, server, row)
+        undone = await run_with_retries(_is_undone, server, row)
     except LookupError as error:
         logger.error("%s cannot continue: %s", row, error)
     return session_call.without_outcome(UNDONE if undone else LOST)
@@ -105,7 +105,7 @@ async def _high_water(session_call: SessionCall, row: Row) -> float | None:
     token = session_call.active.call.progress_token
     if token is None or row.stream_id is None:
         return row.high_water
-    last = await surely(last_progress, row.stream_id, token)
+    last = await run_with_retries(last_progress, row.stream_id, token)
     return row.high_water if last is None else last
 
 

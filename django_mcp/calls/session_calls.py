@@ -56,7 +56,7 @@ from ..storage.calls import Overdue, Words, silently
 from ..storage.databases import one_transaction
 from ..storage.event_log import EventAddress
 from ..storage.event_writer import writer
-from ..storage.jobs import surely
+from ..storage.jobs import run_with_retries
 from ..storage.leases import lease
 from ..storage.poller import poller
 from ..storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
@@ -115,7 +115,7 @@ class SessionAsker:
         """
         session, loop = self._session_call.post.session, asyncio.get_running_loop()
         end = loop.time() + seconds
-        while not (session.initialized or await surely(sessions.is_initialized, session)):
+        while not (session.initialized or await run_with_retries(sessions.is_initialized, session)):
             if loop.time() >= end:
                 return False
             await asyncio.sleep(READY_POLL_INTERVAL_SECONDS)
@@ -130,13 +130,13 @@ class SessionAsker:
         await session_call.post.manager.writer.flush(to)
         asked = [one for _, one in questions.values()]
         if sent := [one.id for one in asked if one.is_page]:
-            await surely(listing.expect, session_call.post.session, sent)
-        parked = await surely(
+            await run_with_retries(listing.expect, session_call.post.session, sent)
+        parked = await run_with_retries(
             calls.park, to.call, to.fence,
             [_row(key, digest, one) for digest, (key, one) in questions.items()],
             [encode(one.message) for one in asked],
             known=interaction.known, high_water=interaction.high_water,
-            rounds=interaction.count, again=False,
+            rounds=interaction.count, is_retry=False,
         )  # fmt: skip
         if not parked:  # cancelled or taken over: this process may write nothing more
             raise Stopped()
@@ -190,7 +190,7 @@ class SessionCallSteps(StepRows):
             raise Stopped()
 
     async def recall(self, call: str) -> dict[str, Any]:
-        return await surely(steps.of, call)
+        return await run_with_retries(steps.of, call)
 
     async def aforget(self, call: str) -> None:
         """Keep the steps, because the call may run again in another process.
@@ -329,7 +329,7 @@ class SessionCallManager:
             try:
                 await kill_switches.fresh()
             except DatabaseError:  # the database is down, as at the start of a process
-                await surely(kill_switches.look)
+                await run_with_retries(kill_switches.look)
             return tool._is_allowed(request)
         try:
             return await surrounded_job(request, lambda: tool._is_allowed(request))
@@ -395,7 +395,9 @@ class SessionCallManager:
     async def _answered(self, session: Session, principal: Principal, answered: Answered) -> None:
         here = self._continues_here(session)
         async with self.poller.claiming():
-            row = await surely(self._claimed_by, session, principal, answered, here, again=False)
+            row = await run_with_retries(
+                self._claimed_by, session, principal, answered, here, is_retry=False
+            )
             if row is None or not here or _is_held(row):
                 return
             # Before ``claiming`` ends: a recount of the poller would find the claim unknown, and
@@ -416,7 +418,13 @@ class SessionCallManager:
         return reads and not comes_back and self.poller.runner is self
 
     def _claimed_by(
-        self, session: Session, principal: Principal, answered: Answered, here: bool, *, again: bool
+        self,
+        session: Session,
+        principal: Principal,
+        answered: Answered,
+        here: bool,
+        *,
+        is_retry: bool,
     ) -> Row | None:
         """Store an answer. Return the call if it was the last one that the call waited for.
 
@@ -429,9 +437,9 @@ class SessionCallManager:
         if ask is not None and covers(principal, ask.call.scopes):
             answer = understood(connection_of(session).revision, ask.wire, answered)
             found = calls.answer(session, ask.pk, answer, process=process)
-        elif not again:
+        elif not is_retry:
             logger.debug("Ignored a response without a request: %.80r", answered.id)
-        if found is None and again:
+        if found is None and is_retry:
             found = calls.answered(session, str(answered.id), process=process)
         return found
 
@@ -451,7 +459,7 @@ class SessionCallManager:
         # ``claiming`` holds back the poller's recount. Otherwise it could find the row, still
         # running but no longer here, and start the call again before the cancel is committed.
         async with self.poller.claiming():
-            row = await surely(calls.cancel, session, id, may, words=words)
+            row = await run_with_retries(calls.cancel, session, id, may, words=words)
         if row is not None and row.stream_id is not None:
             wake_readers(StreamWakeup(row.stream_id, changed=True))
 
@@ -469,7 +477,7 @@ class SessionCallManager:
             session_call.cancel()
         # As in ``_cancelled``: a recount before the commit would start the calls again.
         async with self.poller.claiming():
-            await surely(sessions.end, session)
+            await run_with_retries(sessions.end, session)
         theirs = [tail.stream for tail in stream_wakeups() if tail.session == session.pk]
         wake_readers(*(StreamWakeup(stream, changed=True) for stream in theirs))
 
@@ -523,7 +531,7 @@ class SessionCallManager:
 
     async def _rechecked(self, suspects: Mapping[int, SessionCall]) -> None:
         fences = {id: session_call.address.fence for id, session_call in suspects.items()}
-        mine = await surely(calls.running, fences)
+        mine = await run_with_retries(calls.running, fences)
         for id in suspects.keys() - mine:
             suspects[id].cancel()
 
@@ -563,7 +571,7 @@ class SessionCallManager:
         """
         try:
             # ``hold`` in the job: another id may have begun since the call was claimed.
-            taken = await surely(lambda: calls.take_over(row, lease.hold()))
+            taken = await run_with_retries(lambda: calls.take_over(row, lease.hold()))
         finally:
             self._claimed.discard(row.pk)
         if taken is not None:
@@ -584,7 +592,7 @@ class SessionCallManager:
         try:
             # Days may have passed since the request was authenticated. A call must not continue
             # with a token that was revoked while it was parked.
-            if session_call.owner and bool(await surely(revoked, [session_call.owner])):
+            if session_call.owner and bool(await run_with_retries(revoked, [session_call.owner])):
                 self.revoke(session_call)
                 session_call.post.take(session_call, None)
                 return
@@ -600,7 +608,7 @@ class SessionCallManager:
     async def _load(self, row: Row) -> SessionCall | None:
         """Create and register a call from its row. Return None if its session has ended."""
         try:
-            session = await surely(sessions.of_stream, row.stream_id)
+            session = await run_with_retries(sessions.of_stream, row.stream_id)
             if session is None:
                 return None
             connection = connection_of(session)

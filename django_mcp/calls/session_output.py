@@ -2,8 +2,9 @@
 
 A fast call that sends no messages and asks nothing gets plain JSON and no rows. The calls of the
 POST and their messages are stored when a call sends a message, asks a question, needs a step or is
-durable, and after ``JSON_GRACE`` seconds. Then the HTTP response is a stream read from the rows. If
-a tool has committed its outcome, that outcome is the response, whatever happens later.
+durable, and after ``JSON_GRACE`` seconds. Then the HTTP response is a stream of events. Its reader gets what this
+process commits by wake-ups, and reads everything else from the rows. If a tool has committed its
+outcome, that outcome is the response, whatever happens later.
 
 A cancel has an effect only before ``SessionCall.decide``, which runs just before the commit. From
 then on the outcome stands and the call sends nothing more.
@@ -53,7 +54,7 @@ from ..storage.event_writer import (
     OutputTooLarge,
     pace,
 )
-from ..storage.jobs import surely
+from ..storage.jobs import run_with_retries
 from ..storage.leases import lease
 from ..storage.sessions import SessionEnded
 from ..storage.streams import DuplicateRequest, RequestRefused
@@ -223,7 +224,7 @@ class SessionCall(CallOutput):
         if not self.is_decided:
             return await super().was_rolled_back(run)
         row = None if self.is_plain else self.row
-        if row is not None and not await surely(stored_calls.is_mine, row.pk, row.fence):
+        if row is not None and not await run_with_retries(stored_calls.is_mine, row.pk, row.fence):
             self.commit()
             raise Stopped()
         self.reopen()
@@ -541,9 +542,9 @@ class PostResponse:
                 if session_call.is_durable
             ]
             try:
-                opened = await surely(
+                opened = await run_with_retries(
                     self._insert, calls, unbegun, messages, self.texts, uuid.uuid4().hex,
-                    again=False,
+                    is_retry=False,
                 )  # fmt: skip
             except RequestRefused as refused:
                 self._refuse(refused)
@@ -569,11 +570,11 @@ class PostResponse:
         finals: list[str],
         nonce: str,
         *,
-        again: bool,
+        is_retry: bool,
     ) -> StreamWakeup:
         """Insert the rows. Return the wake-up for the stream's reader. Runs in the pool ``log``.
 
-        ``nonce`` and ``again`` let a retry after an unknown commit find what the first attempt
+        ``nonce`` and ``is_retry`` let a retry after an unknown commit find what the first attempt
         stored. Raise ``SessionEnded``, ``Busy`` or a ``RequestRefused``.
         """
         process = lease.hold()
@@ -583,13 +584,15 @@ class PostResponse:
         for call in calls:
             call.process, call.created = process, self._created
         if self.is_single:
-            stream = streams.enter_only_stream(self.session, calls, finals, nonce, again=again)
+            stream = streams.enter_only_stream(
+                self.session, calls, finals, nonce, is_retry=is_retry
+            )
             return StreamWakeup(stream, changed=True)
         opened = streams.open(
             self.session, calls=calls, unbegun=unbegun, messages=messages, finals=finals,
-            nonce=nonce, again=again,
+            nonce=nonce, is_retry=is_retry,
         )  # fmt: skip
-        if again:  # others may have appended since the first attempt
+        if is_retry:  # others may have appended since the first attempt
             return StreamWakeup(opened.pk, changed=True)
         events = list(enumerate([*messages, *finals], 1))
         return StreamWakeup(opened.pk, events, closed=opened.closed)
@@ -645,7 +648,7 @@ class PostResponse:
                 return  # it was answered before that
             # The client should receive what the call sent before, and not only after it reconnects.
             await self.manager.writer.flush(session_call.address)
-            await surely(streams.release, session_call.address.stream)
+            await run_with_retries(streams.release, session_call.address.stream)
             wake_readers(StreamWakeup(session_call.address.stream, changed=True))
 
     # Responses.
@@ -673,7 +676,7 @@ class PostResponse:
     async def _conclude(self, session_call: SessionCall) -> None:
         try:
             if session_call.pages:
-                await surely(listing.expect, self.session, session_call.pages)
+                await run_with_retries(listing.expect, self.session, session_call.pages)
             if self._opening is not None:
                 await asyncio.shield(self._opening)
             session_call.is_done = True
@@ -719,14 +722,14 @@ class PostResponse:
             # The response must be the last event of the call: streams end after it.
             await self.manager.writer.flush(to)
             text, interaction = session_call.text(self.connection), session_call.interaction
-            stored = await surely(
+            stored = await run_with_retries(
                 event_log.finish, to.call, to.fence, text, to.stream,
-                has_asked=interaction.may_return, again=False,
+                has_asked=interaction.may_return, is_retry=False,
             )  # fmt: skip
             if stored is not None:
                 session_call.wakeup = response_wakeup(to.stream, stored, text)
                 if interaction.has_steps:
-                    await surely(stored_calls.forget, interaction.id)
+                    await run_with_retries(stored_calls.forget, interaction.id)
         wake_readers(session_call.wakeup or StreamWakeup(to.stream, changed=True))
 
     def _settled(self) -> bool:

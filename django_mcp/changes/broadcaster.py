@@ -56,7 +56,7 @@ from ..storage.change_log import (
     VisibleUris,
 )
 from ..storage.databases import digest_of, one_transaction
-from ..storage.jobs import BROKEN, is_away, reconnecting, surely
+from ..storage.jobs import BROKEN, is_away, run_or_disconnect, run_with_retries
 from ..storage.leases import lease
 from ..storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
 from . import api, feed
@@ -130,7 +130,7 @@ async def add_notifications(
     for session in every_session if _concerns_lists(changes) else ():
         principal_of(session).sessions.append(session.session)
     for id in changes.pages:
-        notifications.pages[id] = await surely(
+        notifications.pages[id] = await run_with_retries(
             sessions.subscriber_ids, server.name, listing.PREFIX + id
         )
         for waiting in notifications.pages[id]:
@@ -146,7 +146,7 @@ async def _affected_subscriptions(
         return []
     found: dict[int, sessions.SessionSubscription] = {}
     for users in ([""],) if "" in changes.users else list(in_pages(list(changes.users))) or ([],):
-        some = await surely(
+        some = await run_with_retries(
             sessions.find_subscriptions, server.name, list(changes.uris), list(changes.rows),
             list(changes.models), users, every=bool(changes.everything),
         )  # fmt: skip
@@ -176,7 +176,7 @@ async def _initialized_sessions(
 ) -> list[sessions.InitializedSession]:
     if not _concerns_lists(changes):
         return []
-    return await surely(sessions.initialized_sessions, server.name)
+    return await run_with_retries(sessions.initialized_sessions, server.name)
 
 
 def _concerns_lists(changes: ChangeSet) -> bool:
@@ -195,10 +195,10 @@ async def _check_principals(
     notifications: SessionNotifications,
 ) -> None:
     by_snapshot = {one.snapshot: one for one in affected}
-    principals = await surely(load_all, by_snapshot)
+    principals = await run_with_retries(load_all, by_snapshot)
     if changes.listed:
         names = [one.snapshot for one in affected if one.sessions]
-        for name, uris in (await surely(change_log.snapshots, names)).items():
+        for name, uris in (await run_with_retries(change_log.snapshots, names)).items():
             by_snapshot[name].visible_before = uris
     # A change that concerns many principals must not take all threads of the pool from calls.
     slots = asyncio.Semaphore(LOOKUP_CONCURRENCY)
@@ -468,7 +468,7 @@ class ChangeBroadcaster:
 
     async def _deliver_next(self, name: str, tip: ChangeLogState) -> None:
         interval = feed.LISTING_INTERVAL_SECONDS
-        claim, page = await threads.changes.run(reconnecting, claim_page, name, tip, interval)
+        claim, page = await threads.changes.run(run_or_disconnect, claim_page, name, tip, interval)
         if is_of_lists(name) and (claim is not None or page is None):
             pause = interval if claim else interval / ATTEMPTS_PER_LISTING_INTERVAL
             self._lists_due_at = time.monotonic() + pause
@@ -491,10 +491,10 @@ class ChangeBroadcaster:
         if time.monotonic() < due_at and not is_first:
             return
         models = {ANYTHING}.union(*(listed_models(one) for one in servers() if not one._is_empty))
-        await threads.log.run(reconnecting, change_log.declare, change_log.LISTS, models)
+        await threads.log.run(run_or_disconnect, change_log.declare, change_log.LISTS, models)
         if is_first:
             # After the interest is stored, or the announcement would not be recorded.
-            await threads.changes.run(reconnecting, _announce_changed_lists)
+            await threads.changes.run(run_or_disconnect, _announce_changed_lists)
         self._interests_stored_at = time.monotonic()
 
     # Changes without a log.
@@ -547,7 +547,7 @@ async def _notify_all(claim: ClaimedChanges, found: SessionNotifications) -> Non
         job = partial(
             _deliver_claimed, claim, left, visibility, found.snapshots, over=number == len(chunks)
         )
-        _wake(await surely(job, again=False))
+        _wake(await run_with_retries(job, is_retry=False))
     await _forget_pages(found)
 
 
@@ -556,17 +556,19 @@ async def _notify_without_claim(server: str, changes: ChangeSet) -> None:
     await add_notifications(server_named(server), changes, found)
     for some in _chunks(found):
         visibility = [one for one in found.visibility if found.by_session[one[0]] in some]
-        _wake(await surely(_deliver_unclaimed, some, visibility))
+        _wake(await run_with_retries(_deliver_unclaimed, some, visibility))
     if found.snapshots:
-        await surely(change_log.store_snapshots, found.snapshots)
+        await run_with_retries(change_log.store_snapshots, found.snapshots)
     await _forget_pages(found)
 
 
 def _deliver_claimed(
     claim: ClaimedChanges, marks: Mapping[int, Sequence[str]], visibility: change_log.Visibility,
-    snapshots: Mapping[str, change_log.VisibleUris], *, over: bool, again: bool,
+    snapshots: Mapping[str, change_log.VisibleUris], *, over: bool, is_retry: bool,
 ) -> list[int]:  # fmt: skip
-    return change_log.deliver(claim, _encoded(marks), visibility, snapshots, over=over, again=again)
+    return change_log.deliver(
+        claim, _encoded(marks), visibility, snapshots, over=over, is_retry=is_retry
+    )
 
 
 @one_transaction
@@ -595,7 +597,7 @@ def _wake(streams: Iterable[int]) -> None:
 async def _forget_pages(found: SessionNotifications) -> None:
     """Delete the subscriptions to pages that were completed, after the sessions were notified."""
     for id, waiting in found.pages.items():
-        await surely(listing.forget, waiting, id)
+        await run_with_retries(listing.forget, waiting, id)
 
 
 # Messages of sessions.

@@ -21,7 +21,7 @@ from ..calls.callers import in_pages, is_key
 from ..calls.visibility import AnyRow, address, place, resources
 from ..runtime import threads
 from ..storage import change_log
-from ..storage.jobs import reconnecting
+from ..storage.jobs import run_or_disconnect
 
 if TYPE_CHECKING:
     from ..declarations.model_resources import ModelResource
@@ -143,7 +143,7 @@ async def resolved(changes: ChangeSet, users: Iterable[str | None]) -> ChangeSet
     if len(changes.groups) > GROUPS_PER_QUERY:
         return replace(changes, users=changes.users | {"": None}, groups={})
     try:
-        found = await threads.lookups.run(reconnecting, members, list(changes.groups), keys)
+        found = await threads.lookups.run(run_or_disconnect, members, list(changes.groups), keys)
     except Exception as error:
         logger.warning(
             "Members of changed groups cannot be read, so all users are checked: %s", error

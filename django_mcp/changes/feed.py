@@ -34,7 +34,7 @@ from ..runtime.runtime import Service
 from ..storage import change_log, poller
 from ..storage.change_log import INTERESTS_RENEWAL_SECONDS, ChangeLogState, Page
 from ..storage.databases import LOCKS, codes
-from ..storage.jobs import BROKEN, reconnecting
+from ..storage.jobs import BROKEN, run_or_disconnect
 from ..storage.poller import COST_FACTOR
 from ..storage.wakeups import channel_layer, stream_wakeups
 from .change_set import ChangeSet, change_set_for, everything
@@ -148,7 +148,9 @@ class ChangeFeed:
         async with self._declaring:
             if due := self._due(models):
                 now = time.monotonic()
-                wait = await threads.log.run(reconnecting, change_log.declare, self._holder, due)
+                wait = await threads.log.run(
+                    run_or_disconnect, change_log.declare, self._holder, due
+                )
                 change_log.watched.forget()
                 # Processes that save cache the interests. Until then they may record nothing.
                 await asyncio.sleep(wait)
@@ -177,7 +179,7 @@ class ChangeFeed:
     async def _renew(self) -> None:
         """Renew the interests in followed models, before they expire."""
         if due := self._due({model for one in self._followers for model in one.models}):
-            await threads.log.run(reconnecting, change_log.declare, self._holder, due)
+            await threads.log.run(run_or_disconnect, change_log.declare, self._holder, due)
             self._declared.update(dict.fromkeys(due, time.monotonic()))
 
     def _due(self, models: Iterable[str]) -> list[str]:
@@ -237,7 +239,7 @@ class ChangeFeed:
     async def _poll(self) -> None:
         self._poll_now.clear()
         try:
-            tips = await threads.changes.run(reconnecting, self._tips)
+            tips = await threads.changes.run(run_or_disconnect, self._tips)
             if self.broadcaster is not None:
                 await self.broadcaster.broadcast(tips)
             if self._followers:
@@ -296,7 +298,7 @@ class ChangeFeed:
             return Page(tip.last, (), False)
         if tip.last == cursor:
             return None
-        return await threads.changes.run(reconnecting, _page_after, alias, cursor, tip.last)
+        return await threads.changes.run(run_or_disconnect, _page_after, alias, cursor, tip.last)
 
     async def _deliver_page(self, page: Page) -> None:
         for server in servers():

@@ -25,7 +25,7 @@ from ..protocol.jsonrpc import InvalidParams
 from ..runtime import threads
 from ..runtime.runtime import Service, environment
 from ..storage.change_log import ANYTHING
-from ..storage.jobs import BROKEN, reconnecting
+from ..storage.jobs import BROKEN, run_or_disconnect
 from .change_set import ChangeSet, everything, resolved
 from .feed import change_feed
 from .subscriptions import BUSY_RETRY_SECONDS
@@ -145,7 +145,7 @@ class PermissionRechecker:
             return
         # Reload the users: Django caches the permissions of a user on the instance.
         principals = {run: run.principal for run in concerned}
-        fresh, _ = await threads.lookups.run(reconnecting, renewed, principals)
+        fresh, _ = await threads.lookups.run(run_or_disconnect, renewed, principals)
         slots = asyncio.Semaphore(RECHECK_CONCURRENCY)
 
         async def check(run: CallRun, active: ActiveCall) -> None:

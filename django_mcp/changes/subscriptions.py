@@ -39,7 +39,7 @@ from ..runtime import threads
 from ..runtime.runtime import Service, environment
 from ..storage import change_log
 from ..storage.change_log import ANYTHING
-from ..storage.jobs import BROKEN, is_away, reconnecting
+from ..storage.jobs import BROKEN, is_away, run_or_disconnect
 from .change_set import ChangeSet, resolved
 from .feed import change_feed
 
@@ -579,7 +579,7 @@ class ListenerRegistry:
         wanted = {_name(one): one for one in principals}
         while wanted:
             try:
-                return await threads.lookups.run(reconnecting, renewed, wanted)
+                return await threads.lookups.run(run_or_disconnect, renewed, wanted)
             except Busy:
                 logger.debug("Users of listeners are reloaded later: all threads are busy")
             except BROKEN as error:

@@ -136,8 +136,8 @@ class ModelResource(Resource):
         """Whether Django's permissions to view the model decide."""
         return not self._states_permission and self._permission_is_declared
 
-    def has_object_permission(self, request: Request, obj: Any, operation: str) -> bool:
-        """Whether ``obj`` may be read and passed to tools: ``operation`` is "view".
+    def has_object_permission(self, request: Request, obj: Any, action: str) -> bool:
+        """Whether ``obj`` may be read and passed to tools: ``action`` is "view".
 
         The tools of ``operations`` also ask for "add", "change" or "delete". What another tool may
         do with a row is decided by the tool and its permission.

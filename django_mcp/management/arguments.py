@@ -212,7 +212,7 @@ def add_user(parser: CommandParser, help: str) -> None:
 def add_scopes(parser: CommandParser) -> None:
     parser.add_argument(
         "--scope", metavar="SCOPE", action="append", default=[],
-        help="scope of the access token; may be repeated (default: no token)",
+        help="scope of the access token; repeat it for several (default: no token)",
     )  # fmt: skip
 
 

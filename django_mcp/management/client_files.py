@@ -106,7 +106,7 @@ def _merged(file: ConfigFile, raw: bytes, name: str, entry: Entry) -> tuple[byte
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError("is no text in UTF-8") from None
+        raise ValueError("is not text in UTF-8") from None
     load, dump = FORMATS[file.language]
     whole = load(text)
     servers = whole.get(file.root, {})
@@ -141,7 +141,7 @@ def _load_json(text: str) -> dict[str, Any]:
             f"is not plain JSON (line {error.lineno}: {error.msg}), and comments would be lost"
         ) from None
     if not isinstance(whole, dict):
-        raise ValueError("holds no JSON object")
+        raise ValueError("contains no JSON object")
     return whole
 
 
@@ -153,7 +153,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"holds {name}, which is no JSON")
+    raise ValueError(f"holds {name}, which is not JSON")
 
 
 def _dump_json(text: str, whole: dict[str, Any], root: str, name: str) -> str:
@@ -167,7 +167,7 @@ def _load_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"is no TOML: {error}") from None
+        raise ValueError(f"is not TOML: {error}") from None
 
 
 def _dump_toml(text: str, whole: dict[str, Any], root: str, name: str) -> str:

@@ -69,14 +69,14 @@ def generate_starter_file(app: AppConfig, *, inside: bool = True) -> StarterFile
 
 def _docstring(app: AppConfig) -> str:
     return (
-        f'"""What clients of MCP may see and do in {app.label}: a start, by startmcp.\n\n'
-        "What is not named here is not shown. Go through every list, and take out what\n"
-        'nobody needs to know.\n"""'
+        f'"""What MCP clients may see and do in {app.label}. A first version, by startmcp.\n\n'
+        "Clients see only what is named here. Read every list, and remove what clients do\n"
+        'not need to know.\n"""'
     )
 
 
 NOTHING = """\
-# There was nothing here to begin with. A function is a tool:
+# This app has no models or views that could be exposed. A function can be a tool:
 #
 # import django_mcp as mcp
 #
@@ -151,8 +151,8 @@ class ResourceSketch:
         if self.model._meta.proxy:
             return f"a proxy of {self.model._meta.concrete_model.__name__}"  # type: ignore[union-attr]
         if key_problems(self.model):
-            return "whose key cannot be part of an address"
-        return "" if self.fields else "of which nothing can be shown"
+            return "whose key cannot be part of a URI"
+        return "" if self.fields else "no field of which can be shown"
 
     @cached_property
     def candidates(self) -> list[Any]:
@@ -283,10 +283,10 @@ def resource_text(
     one: ResourceSketch, bound: Collection[type[models.Model]], *, first: bool
 ) -> str:
     """Return the source of the class. The first class has comments on what may be added."""
-    model = one.model.__name__
+    model, own = one.model.__name__, one.model._meta.model_name
     lists = ("fields", "search_fields", "filter_fields", "ordering")
     written = [assigned(name, found) for name in lists if (found := getattr(one, name))]
-    called = [f'    name = "{one.name}"  # the other is taken by another app'] if one.name else []
+    called = [f'    name = "{one.name}"  # another app uses {own}'] if one.name else []
     hidden = [comment(f"Not shown: {', '.join(one.hidden)}.", 4)] if one.hidden else []
     return "\n".join(
         [
@@ -301,16 +301,21 @@ def resource_text(
     )
 
 
+EXPLANATION = """\
+    # Users with Django's view permission see all rows. Restrictions in a ModelAdmin do not
+    # apply here. To show other rows, or rows to other users:"""
+
+
 def _explained(one: ResourceSketch) -> list[str]:
     rows = f"filter({one.owner}=request.user)" if one.owner else "none()  # which rows?"
     return [
-        "    # Users see the rows that they may see in the admin. To show rows to other users:",
+        *EXPLANATION.splitlines(),
         "    # permission = mcp.AUTHENTICATED",
         "    #",
         "    # def get_queryset(self, request):",
         f"    #     return super().get_queryset(request).{rows}",
         "    #",
-        "    # To let users with the permissions of the admin add and change rows:",
+        "    # To let users with Django's permissions for this model add and change rows:",
     ]
 
 
@@ -377,9 +382,9 @@ class Views:
         return [*(off if self.perhaps else []), *(writing if self.post else [])]
 
 
-FUNCTIONS = "Functions: what one does to a GET, and for whom, its code alone tells."
-WRITING = "These write; what they take is what their form takes:"
-EXTRA = "Views need the extra: pip install 'django-modelcontext[views]'."
+FUNCTIONS = "Function views. Add those that only read, and that check who may see what they show:"
+WRITING = "Views that write. A client gives the values of their forms:"
+EXTRA = "Views as tools need a package: pip install 'django-modelcontext[views]'."
 
 
 def _hidden(why: str, text: str) -> str:

@@ -106,8 +106,12 @@ def _is_upstream_path(value: Any) -> bool:
         return False
     if found is None:
         return True
-    fits = isinstance(found, type) and issubclass(found, Upstream)
-    return fits and _is_number(found.max_age, MIN_AGE_SECONDS) and _is_number(found.grace)
+    if not (isinstance(found, type) and issubclass(found, Upstream)):
+        return False
+    # Without its own methods every check would fail with an error, and clients would get 503.
+    own = found.account is not Upstream.account
+    own = own and found.is_account_valid is not Upstream.is_account_valid
+    return own and _is_number(found.max_age, MIN_AGE_SECONDS) and _is_number(found.grace)
 
 
 OPTION_CHECKS: dict[str, tuple[ValueCheck, str]] = {
@@ -131,7 +135,8 @@ OPTION_CHECKS: dict[str, tuple[ValueCheck, str]] = {
     ),
     "UPSTREAM": (
         _is_upstream_path,
-        "The dotted path of an Upstream, with a max_age of 10 seconds or more.",
+        "The dotted path of a subclass of Upstream that defines account() and is_account_valid(), "
+        "with a max_age of 10 seconds or more.",
     ),
 }
 
@@ -316,7 +321,7 @@ def check_verifier(**kwargs: Any) -> Sequence[CheckMessage]:
     if not isinstance(paths, list | tuple) or any(map(_accepts_our_tokens, paths)):
         return []
     message = f"DJANGO_MCP['VERIFIERS'] lacks {VERIFIER!r}: no server accepts the issued tokens."
-    hint = f'Add it: DJANGO_MCP = {{"VERIFIERS": ["{VERIFIER}"]}}.'
+    hint = f'Add "{VERIFIER}" to the list DJANGO_MCP["VERIFIERS"].'
     return [Warning(message, hint=hint, id="django_mcp_oauth.W020")]
 
 

@@ -66,12 +66,12 @@ class Upstream:
         """
         raise NotImplementedError
 
-    def stands(self, user: Any, account: str) -> bool:
-        """Whether the account still belongs to ``user`` and is active, by asking the provider.
+    def is_account_valid(self, user: Any, account: str) -> bool:
+        """Ask the provider whether the account still belongs to ``user`` and is active.
 
         It runs in a thread and may query the database. The thread is blocked meanwhile, so use a
-        timeout for HTTP requests. False revokes all tokens that are bound to the account. Any
-        exception means that the provider could not be asked.
+        timeout for HTTP requests. False revokes all tokens that are bound to the account. An
+        exception, or a value that is not a bool, means that the provider could not be asked.
         """
         raise NotImplementedError
 
@@ -162,12 +162,18 @@ def failed_recently(user: Any, account: str) -> bool:
 def _ask_provider(upstream: Upstream, user: Any, account: str) -> None:
     began = timezone.now()  # not the end: the account may change during the check
     try:
-        stands = upstream.stands(user, account)
+        valid = upstream.is_account_valid(user, account)
     except Exception as error:  # the message may contain a token: log the type only
         logger.warning("An upstream account could not be checked: %s", type(error).__name__)
         _remember_failure((user.pk, account))
         return
-    if stands:
+    # A forgotten return must neither revoke all tokens of the account nor keep them valid: the
+    # last result is used until ``grace`` is over, and then requests are rejected.
+    if not isinstance(valid, bool):
+        returned = type(valid).__name__
+        logger.error("is_account_valid() returned %s instead of True or False", returned)
+        _remember_failure((user.pk, account))
+    elif valid:
         TokenBinding.objects.filter(user=user, account=account).update(checked=began)
     else:
         logger.info("An upstream account of user %s was disabled: its tokens are revoked", user.pk)
@@ -201,7 +207,7 @@ def bind(code: str, request: HttpRequest) -> None:
 
 def may_redeem_code(code: str, user: Any) -> bool:
     """Whether tokens may be issued for a code. Checks the account."""
-    return _is_account_valid(TokenBinding.objects.filter(digest=_digest(code), user=user))
+    return _is_binding_valid(TokenBinding.objects.filter(digest=_digest(code), user=user))
 
 
 def bind_family(code: str, family: Any) -> bool:
@@ -224,10 +230,10 @@ def _digest(code: str) -> str:
 
 def may_refresh_family(family: Any, user: Any) -> bool:
     """Whether tokens of the family may be refreshed. Checks the account."""
-    return _is_account_valid(TokenBinding.objects.filter(family=family, user=user))
+    return _is_binding_valid(TokenBinding.objects.filter(family=family, user=user))
 
 
-def _is_account_valid(rows: QuerySet[TokenBinding]) -> bool:
+def _is_binding_valid(rows: QuerySet[TokenBinding]) -> bool:
     """Whether the binding exists and its account is valid.
 
     Raise ``TemporarilyUnavailableError`` if the last known result is too old and no new one can be

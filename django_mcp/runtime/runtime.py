@@ -60,7 +60,9 @@ class Environment:
         """Run a job in this thread of a pool. Close broken connections before and after it."""
         outages.close_unusable_connections()
         try:
-            return call_safely(function)
+            return function()
+        except _MISLEADING as error:
+            raise _harmless(error) from error
         finally:
             outages.close_unusable_connections(is_after_job=True)
 
@@ -105,7 +107,11 @@ def call_safely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     try:
         return function(*args, **kwargs)
     except _MISLEADING as error:
-        raise RuntimeError(f"The code raised {type(error).__name__}.") from error
+        raise _harmless(error) from error
+
+
+def _harmless(error: BaseException) -> RuntimeError:
+    return RuntimeError(f"The code raised {type(error).__name__}.")
 
 
 # Services.

@@ -21,9 +21,10 @@ import logging
 import os
 import threading
 import time
-from collections import Counter, defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, cast
@@ -62,12 +63,32 @@ class Outcome(Generic[T]):
         return cast(T, self.value)
 
 
+class Job(Generic[T]):
+    """A function to run in a thread, and the future of its result.
+
+    It runs in ``context`` if there is one. It counts for the shares of ``owners``, of which each is
+    within the one before.
+    """
+
+    __slots__ = ("context", "function", "future", "is_started", "owners")
+
+    def __init__(
+        self,
+        function: Callable[[], T],
+        owners: tuple[str, ...] = (),
+        context: contextvars.Context | None = None,
+    ) -> None:
+        self.function, self.owners, self.context = function, owners, context
+        self.future: Future[T] = Future()
+        self.is_started = False  # whether it was given to the threads
+
+
 class ThreadPool:
     """Threads for one kind of work, started at the first job.
 
-    ``_lock`` guards the executor, the counters and the queues: event loops and threads submit jobs,
-    and pool threads end them. Nothing that may block runs while it is held. ``_started`` needs no
-    lock, because each thread adds and removes only its own key.
+    ``_lock`` guards the executor, the jobs, the counters and the queues: event loops and threads
+    submit jobs, and pool threads end them. Nothing that may block runs while it is held.
+    ``_start_times`` needs no lock, because each thread adds and removes only its own job.
     """
 
     def __init__(self, name: str, size: int | None = None, queue: int | None = None) -> None:
@@ -86,48 +107,48 @@ class ThreadPool:
         """Forget all threads and jobs, in a forked child that has none of its parent's threads."""
         self._executor: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
-        self._pending = 0  # jobs that run or wait
-        self._jobs_by_owner: Counter[str] = Counter()  # the same, of each owner
-        self._running_by_owner: Counter[str] = Counter()  # those that were given to the threads
-        self._running: set[Future[Any]] = set()  # their futures
+        self._jobs: set[Job[Any]] = set()  # those that run or wait
+        self._jobs_by_owner: dict[str, int] = {}
+        self._started_by_owner: dict[str, int] = {}
         # Jobs of owners that have their share of the threads, by the widest owner.
-        self._waiting: defaultdict[str, deque[QueuedJob]] = defaultdict(deque)
-        self._started: dict[object, float] = {}  # start times of running jobs (monotonic clock)
+        self._waiting: dict[str, deque[Job[Any]]] = {}
+        self._start_times: dict[Job[Any], float] = {}  # of running jobs (monotonic clock)
         self._was_ready = True
+
+    def pending(self) -> int:
+        """Return how many jobs run or wait."""
+        return len(self._jobs)
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run ``function`` in a thread of this pool. Raise ``Busy`` if the queue is full.
 
         If it is cancelled, it returns when the job has ended, or can no longer start.
         """
-        return await self._run((), partial(function, *args, **kwargs))
+        return await self.run_for((), partial(function, *args, **kwargs))
 
     async def run_for(self, owners: str | tuple[str, ...], function: Callable[[], T]) -> T:
         """Do the same for an owner, whose jobs together get a share of the threads.
 
         Of several owners each is within the one before (``Principal.limit_keys``).
         """
-        return await self._run((owners,) if isinstance(owners, str) else owners, function)
-
-    async def _run(self, owners: tuple[str, ...], function: Callable[[], T]) -> T:
-        # Acquired once, by the thread that starts the job or by a cancel, whichever comes first.
-        # Without it a job could start after its cancelled caller has returned.
-        claim = threading.Lock()
-        context = contextvars.copy_context()
-        job = partial(context.run, _run_claimed, claim, context, function)
-        future: asyncio.Future[Outcome[T] | None]
-        future = asyncio.wrap_future(self._submit(job, owners))
+        owners = (owners,) if isinstance(owners, str) else owners
+        job = Job(function, owners, contextvars.copy_context())
+        loop, has_ended = asyncio.get_running_loop(), asyncio.Event()
+        self._submit(job)
+        job.future.add_done_callback(lambda future: _call_in_loop(loop, has_ended.set))
         try:
-            # Without ``shield`` a cancel would reach the future, which could not be awaited below.
-            outcome = await asyncio.shield(future)
+            await has_ended.wait()
+            if job.future.cancelled():  # by ``shutdown``
+                raise asyncio.CancelledError
+            return job.future.result()
         except asyncio.CancelledError:
-            if not claim.acquire(blocking=False):
+            if not job.future.cancel():
                 # The job is running. Wait for it, so that its effects do not come after the call's
                 # end. A second cancel stops the waiting.
-                await asyncio.wait([future])
+                await has_ended.wait()
             raise
-        assert outcome is not None
-        return outcome.get()
+        finally:
+            del job  # an exception of the job has this frame, and the job has the exception
 
     def run_in_background(self, function: Callable[[], object], owner: str = "") -> None:
         """Run ``function`` without waiting for it, and log its errors. Raise ``Busy``.
@@ -136,104 +157,119 @@ class ThreadPool:
         without background services.
         """
         if environment().has_background_services:
-            self._submit(partial(_run_unattended, function), (owner,) if owner else ())
+            self._submit(Job(partial(_run_unattended, function), (owner,) if owner else ()))
 
     def wait(self, function: Callable[[], T], seconds: float) -> T:
         """Run ``function`` and block this thread for its result. Raise ``TimeoutError``."""
         return self.submit(function).result(seconds)
 
-    def submit(self, function: Callable[[], T]) -> Future[T]:
-        """Run ``function`` and return its future. Raise ``Busy``."""
-        return self._submit(partial(_run_job, function))
+    def submit(
+        self, function: Callable[[], T], context: contextvars.Context | None = None
+    ) -> Future[T]:
+        """Run ``function``, in ``context`` if given, and return its future. Raise ``Busy``."""
+        return self._submit(Job(function, (), context))
 
-    def _submit(self, job: Callable[[], T], owners: tuple[str, ...] = ()) -> Future[T]:
+    def _submit(self, job: Job[T]) -> Future[T]:
         """Queue a job. Raise ``Busy`` if the pool is full, or an owner's share of it."""
-        size = self.size
+        size, owners = self.size, job.owners
         with self._lock:
             room = size + (int(settings.QUEUE) if self._queue is None else self._queue)
-            if self._pending >= room or owners and _have_share(self._jobs_by_owner, owners, room):
+            if len(self._jobs) >= room or owners and _have_share(self._jobs_by_owner, owners, room):
                 raise Busy(Busy.__doc__)
-            if owners and _have_share(self._running_by_owner, owners, size):
-                future: Future[T] = Future()
-                self._waiting[owners[0]].append(QueuedJob(future, job, owners))
+            if owners and _have_share(self._started_by_owner, owners, size):
+                self._waiting.setdefault(owners[0], deque()).append(job)
             else:
-                future = self._start(job, owners)
-                self._running.add(future)
-            self._pending += 1
-            self._jobs_by_owner.update(owners)
-        # Without the lock: a job that has already ended calls ``_done`` here, which takes it.
-        future.add_done_callback(partial(self._done, owners))
-        if 3 * len(self._started) >= size:
+                self._start(job)
+            self._jobs.add(job)
+            _change(self._jobs_by_owner, owners, 1)
+        if 3 * len(self._start_times) >= size:
             self._warn_if_stuck()
-        return future
+        return job.future
 
-    def _start(self, job: Callable[[], T], owners: tuple[str, ...]) -> Future[T]:
+    def _start(self, job: Job[Any]) -> None:
+        """Give a job to the threads. Raise ``RuntimeError`` if no thread can be started."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self.size, thread_name_prefix=f"mcp-{self.name}")
-        future = self._executor.submit(self._timed, job)
-        # Only now: ``submit`` raises if no thread can be started, and then no job would end.
-        self._running_by_owner.update(owners)
-        return future
-
-    def is_here(self) -> bool:
-        """Whether this thread is one of the pool's."""
-        return threading.current_thread().name.startswith(f"mcp-{self.name}_")
-
-    def _timed(self, job: Callable[[], T]) -> T:
-        mark = object()
-        self._started[mark] = time.monotonic()
         try:
-            return job()
-        finally:
-            del self._started[mark]
+            self._executor.submit(self._work, job)
+        except RuntimeError as error:
+            # The executor has queued the job before it failed. The job is done now, so no thread
+            # that starts later runs it: its caller is told that it did not run.
+            if job.future.set_running_or_notify_cancel():
+                job.future.set_exception(error)
+            raise
+        job.is_started = True
+        _change(self._started_by_owner, job.owners, 1)
 
-    def _done(self, owners: tuple[str, ...], future: Future[Any]) -> None:
-        failure: RuntimeError | None = None
-        with self._lock:
-            self._pending -= 1
-            # The operator drops counts of 0, so that the counters do not grow with each owner.
-            self._jobs_by_owner -= Counter(owners)
-            if future in self._running:
-                self._running.remove(future)
-                self._running_by_owner -= Counter(owners)
-            following = self._next(owners) if owners else None
-            if following is None:
+    def _work(self, job: Job[Any]) -> None:
+        """Run a job in this thread, unless it was cancelled or could not be started."""
+        try:
+            if job.future.done() or not job.future.set_running_or_notify_cancel():
+                self._end(job)
                 return
+            self._start_times[job] = time.monotonic()
             try:
-                started = self._start(following.run, following.owners)
-            except RuntimeError as error:  # no thread can be started
-                failure = error
+                if job.context is None:
+                    result = environment().run_job(job.function)
+                else:
+                    result = job.context.run(_run_in_context, job.context, job.function)
+            except BaseException as error:
+                self._end(job)
+                job.future.set_exception(error)
             else:
-                self._running.add(following.future)
-        if failure is None:
-            started.add_done_callback(following.follow)
-        elif following.future.set_running_or_notify_cancel():
-            # Without the lock: this calls ``_done`` for the failed job, which starts the next one.
-            following.future.set_exception(failure)
+                # First, so that the next job of whoever waits for the result finds room.
+                self._end(job)
+                job.future.set_result(result)
+        finally:
+            del job  # an exception of the job has this frame, and the job has the exception
 
-    def _next(self, owners: tuple[str, ...]) -> QueuedJob | None:
+    def _end(self, job: Job[Any]) -> None:
+        """Remove a job that has ended or can no longer start, and start one that waited for it."""
+        self._start_times.pop(job, None)
+        failed = None
+        with self._lock:
+            if job not in self._jobs:  # ``shutdown`` has removed it, or it could not be started
+                return
+            self._jobs.remove(job)
+            _change(self._jobs_by_owner, job.owners, -1)
+            if job.is_started:
+                _change(self._started_by_owner, job.owners, -1)
+            if self._waiting and (following := self._next(job.owners)):
+                try:
+                    self._start(following)
+                except RuntimeError:  # its future has the error
+                    failed = following
+        if failed is not None:
+            self._end(failed)  # starts the next one
+
+    def _next(self, owners: tuple[str, ...]) -> Job[Any] | None:
         """Remove and return the first waiting job of the widest owner that may run, or None."""
-        waiting = self._waiting.get(owners[0])
+        waiting = self._waiting.get(owners[0]) if owners else None
         if waiting is None:
             return None
         size = self.size
         for job in waiting:
-            if not _have_share(self._running_by_owner, job.owners, size):
+            if not _have_share(self._started_by_owner, job.owners, size):
                 waiting.remove(job)
                 if not waiting:
                     del self._waiting[owners[0]]
                 return job
         return None
 
+    def is_here(self) -> bool:
+        """Whether this thread is one of the pool's."""
+        return threading.current_thread().name.startswith(f"mcp-{self.name}_")
+
     def shutdown(self, *, wait: bool = True) -> None:
         """Cancel the waiting jobs and end the threads. The next job starts new ones."""
         with self._lock:
             executor, self._executor = self._executor, None
-            waiting = [job for queue in self._waiting.values() for job in queue]
+            jobs = list(self._jobs)
             self._waiting.clear()
-        # Without the lock, which ``_done`` takes when a future is cancelled.
-        for job in waiting:
-            job.future.cancel()
+        # Without the lock, which ``_end`` takes.
+        for job in jobs:
+            if job.future.cancel():
+                self._end(job)
         if executor is not None:
             executor.shutdown(wait=wait, cancel_futures=True)
 
@@ -242,7 +278,7 @@ class ThreadPool:
     def stuck(self) -> int:
         """Return how many threads have run one job for more than ``STUCK_SECONDS``."""
         since = time.monotonic() - STUCK_SECONDS
-        return sum(started < since for started in list(self._started.values()))
+        return sum(started < since for started in list(self._start_times.values()))
 
     def is_ready(self) -> bool:
         """Whether less than a third of the threads are stuck."""
@@ -256,51 +292,32 @@ class ThreadPool:
             logger.warning(message, self.stuck(), self.name, STUCK_SECONDS)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class QueuedJob:
-    """A job that waits because its owner has its share of the threads."""
-
-    future: Future[Any]
-    job: Callable[[], Any]
-    owners: tuple[str, ...]
-
-    def follow(self, started: Future[None]) -> None:
-        """Cancel the job if the pool was shut down after it was submitted."""
-        if started.cancelled():
-            self.future.cancel()
-
-    def run(self) -> None:
-        if self.future.set_running_or_notify_cancel():
-            try:
-                self.future.set_result(self.job())
-            except BaseException as error:
-                self.future.set_exception(error)
-
-
-def _have_share(jobs: Counter[str], owners: tuple[str, ...], of: int) -> bool:
+def _have_share(jobs: dict[str, int], owners: tuple[str, ...], of: int) -> bool:
     """Whether one of ``owners`` has its share of ``of``. Each share is of the one before."""
     for owner in owners:
         of = max(1, of * 3 // 4)
-        if jobs[owner] >= of:
+        if jobs.get(owner, 0) >= of:
             return True
     return False
 
 
-def _run_claimed(
-    claim: threading.Lock, context: contextvars.Context, function: Callable[[], T]
-) -> Outcome[T] | None:
-    """Run a job in its ``context``. Return None if it was cancelled before it started."""
-    if not claim.acquire(blocking=False):
-        return None
+def _change(counts: dict[str, int], owners: tuple[str, ...], by: int) -> None:
+    """Change the counts of ``owners``. Counts of 0 are removed, or they would pile up."""
+    for owner in owners:
+        if count := counts.get(owner, 0) + by:
+            counts[owner] = count
+        else:
+            del counts[owner]
+
+
+def _run_in_context(context: contextvars.Context, function: Callable[[], T]) -> T:
     _show_asgiref_locals(context)
-    try:
-        return Outcome(environment().run_job(function))
-    except BaseException as error:
-        return Outcome(error=error)
-
-
-def _run_job(function: Callable[[], T]) -> T:
     return environment().run_job(function)
+
+
+def _call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    with suppress(RuntimeError):  # the loop was closed
+        loop.call_soon_threadsafe(function)
 
 
 def _run_unattended(function: Callable[[], object]) -> None:
@@ -308,7 +325,7 @@ def _run_unattended(function: Callable[[], object]) -> None:
     if not environment().has_background_services:
         return
     try:
-        environment().run_job(function)
+        function()
     except Exception:
         logger.exception("A background job failed")
 

@@ -65,18 +65,18 @@ def park(
     known: dict[str, Any],
     high_water: float | None,
     rounds: int,
-    again: bool = False,
+    is_retry: bool = False,
 ) -> bool:
     """Park a call and append its questions to the stream, in one transaction.
 
-    Return False if the call was cancelled or taken over. Use ``again=True`` to repeat it after an
-    unknown commit: if the first attempt was committed, return True.
+    Return False if the call was cancelled or taken over. Use ``is_retry=True`` to repeat it after
+    an unknown commit: if the first attempt was committed, return True.
     """
     mine = rows(Call).filter(pk=call_id, fence=fence, cancelled=False)
     parked = {"known": known, "high_water": high_water, "rounds": rounds}
     # Without a process, no death of a process concerns it: a user may need days for the answer.
     if not mine.filter(state=RUNNING).update(state=PARKED, process="", **parked):
-        return again and rows(Ask).filter(pk__in=[ask.pk for ask in asks]).exists()
+        return is_retry and rows(Ask).filter(pk__in=[ask.pk for ask in asks]).exists()
     erase(rows(Ask).filter(call=call_id))
     if not enlarge(rows(Call).values_list("stream_id", flat=True).get(pk=call_id), messages):
         rows(Call).filter(pk=call_id).update(state=DONE, **CLEARED)  # its stream is closed

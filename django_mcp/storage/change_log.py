@@ -50,7 +50,7 @@ from ..models.changes import sources
 from ..runtime import outages, threads
 from . import databases, sessions, streams
 from .databases import LOCKS, codes, digest_of, erase, is_there, one_transaction, rows, unlocked
-from .jobs import BROKEN, is_break, reconnecting
+from .jobs import BROKEN, is_break, run_or_disconnect
 
 T = TypeVar("T")
 # Kinds of changes, and what the subject of each is.
@@ -151,7 +151,7 @@ def _reached(alias: str, work: Callable[[str], T]) -> T | None:
     if _away.get(alias, 0.0) > time.monotonic():
         return None
     try:
-        return reconnecting(work, alias)
+        return run_or_disconnect(work, alias)
     except BROKEN as error:
         _note_failure(alias, error)
         return None
@@ -465,12 +465,12 @@ def reset_cursor(found: BroadcastCursor) -> None:
 def deliver(
     claimed: ClaimedChanges, messages: Messages, visibility: Visibility = (),
     snapshots: Mapping[str, VisibleUris] = NO_SNAPSHOTS, *, over: bool = False,
-    again: bool = False,
+    is_retry: bool = False,
 ) -> list[int]:  # fmt: skip
     """Notify sessions and move the cursor in one transaction. Return the streams to wake.
 
     ``over`` means that they are the last of the page. Only then ``snapshots`` are stored, because a
-    process that continues the page needs the visibility from before it. Use ``again=True`` to
+    process that continues the page needs the visibility from before it. Use ``is_retry=True`` to
     repeat it after an unknown commit. Raise ``ClaimLost`` if another process has the claim.
     """
     last = max(messages, default=claimed.notified)
@@ -479,7 +479,7 @@ def deliver(
     mine = rows(BroadcastCursor).filter(pk=claimed.name, claim=claimed.claim, seq__lt=claimed.until)
     done = {"seq": claimed.until, "notified": 0} if over else {"notified": last}
     if not (mine if over else mine.filter(notified__lt=last)).update(**done):
-        if again and _is_done(claimed, last, over=over):
+        if is_retry and _is_done(claimed, last, over=over):
             return []
         raise ClaimLost(ClaimLost.__doc__)
     if visibility:

@@ -196,17 +196,17 @@ def append(
     return append_many({address: messages})[address]
 
 
-def append_many(messages: Messages, nonce: str = "", *, again: bool = False) -> Outcomes:
+def append_many(messages: Messages, nonce: str = "", *, is_retry: bool = False) -> Outcomes:
     """Append to many streams in one transaction.
 
     ``nonce`` identifies this attempt. If it is unknown whether it was committed, repeat it with
-    ``again=True`` and the same nonce: nothing is written twice.
+    ``is_retry=True`` and the same nonce: nothing is written twice.
     """
     outcomes: Outcomes = {to: FULL for to in messages if _has_too_large(messages[to])}
     # The transaction of fenced appends is rolled back. It is repeated with the appends of others.
     while left := {to: messages[to] for to in messages if to not in outcomes}:
         try:
-            return outcomes | _append_all(left, nonce, again=again)
+            return outcomes | _append_all(left, nonce, is_retry=is_retry)
         except _Fenced as fenced:
             outcomes |= dict.fromkeys(fenced.addresses)
     return outcomes
@@ -228,8 +228,8 @@ def _ends_of_first_attempt(messages: Messages, nonce: str) -> Outcomes:
 
 
 @one_transaction
-def _append_all(messages: Messages, nonce: str, *, again: bool) -> Outcomes:
-    done = _ends_of_first_attempt(messages, nonce) if again else {}
+def _append_all(messages: Messages, nonce: str, *, is_retry: bool) -> Outcomes:
+    done = _ends_of_first_attempt(messages, nonce) if is_retry else {}
     left = {address: messages[address] for address in messages if address not in done}
     return done | (append_here(left, nonce) if left else {})
 
@@ -340,17 +340,17 @@ def finish(
     stream_id: int,
     *,
     has_asked: bool = True,
-    again: bool = False,
+    is_retry: bool = False,
 ) -> StoredResponse | None:
     """Mark a call as done and append its response: both, or neither and return None.
 
     ``has_asked`` is False for a call that has never asked its client, so that there are no
-    questions to delete. Use ``again=True`` to repeat it after an unknown commit.
+    questions to delete. Use ``is_retry=True`` to repeat it after an unknown commit.
     """
     if _mark_done(call_id, fence, has_asked=has_asked):
         return _append_response(stream_id, message)
     mine = rows(Call).filter(pk=call_id, fence=fence, cancelled=False)
-    return StoredResponse(None, False) if again and mine.filter(state=DONE).exists() else None
+    return StoredResponse(None, False) if is_retry and mine.filter(state=DONE).exists() else None
 
 
 def finish_here(

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from ..runtime.runtime import Service
 from . import event_log
 from .event_log import FULL, EventAddress, Outcomes
-from .jobs import surely
+from .jobs import run_with_retries
 from .wakeups import StreamWakeup, wake_readers
 
 Batch = dict[EventAddress, list[str]]  # the messages of one commit
@@ -174,7 +174,9 @@ class EventWriter:
 
     async def _commit(self, batch: Batch) -> Outcomes:
         try:
-            return await surely(event_log.append_many, batch, uuid.uuid4().hex, again=False)
+            return await run_with_retries(
+                event_log.append_many, batch, uuid.uuid4().hex, is_retry=False
+            )
         except Exception:
             if len(batch) == 1:
                 logger.exception("Messages of a call could not be stored")

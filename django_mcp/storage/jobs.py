@@ -1,10 +1,13 @@
 """
 Run database jobs for the event loop, and retry them while the database is busy or down.
 
-``surely`` runs a job in a thread of the pool ``log`` and retries it until it succeeds. It gives up
-if the database rejects the job's statement, or if the job fails 20 times while other jobs succeed.
-After a database error it may be unknown whether the job was committed. If the caller passes
-``again=False``, retries pass ``again=True``.
+``run_with_retries`` runs a job in a thread of the pool ``log`` and retries it until it succeeds. It
+gives up if the database rejects the job's statement, or if the job fails 20 times while other jobs
+succeed.
+
+After a database error it may be unknown whether the job was committed. A job that must not be done
+twice has a parameter ``is_retry``. The caller passes ``is_retry=False``, and ``run_with_retries``
+changes it to True for all attempts after the first.
 
 ``is_away``, ``is_break`` and ``break_behind`` tell an outage from other database errors. A filter
 of the logger keeps the tracebacks of outages out of the log.
@@ -31,7 +34,7 @@ T = TypeVar("T")
 logger = logging.getLogger("django_mcp")
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.02, 1.0  # between two attempts
 MAX_FAILURES = 20  # of one job while other jobs succeed, after which it is given up
-RETRY_FOR_SECONDS = 60.0  # for which ``insistently`` retries
+RETRY_FOR_SECONDS = 60.0  # for which ``run_here_with_retries`` retries
 BROKEN = (InterfaceError, InternalError, OperationalError)
 # Codes of temporary errors: lock timeouts and collisions of all databases, and those of PostgreSQL
 # (str) and MariaDB (int) for a server that is read-only during a failover, shuts down, or has too
@@ -51,7 +54,7 @@ OF_STATEMENTS = frozenset(("53400", "58P01", "58P02"))
 
 
 class JobCounts:
-    """How many attempts of ``surely`` failed and were retried, and how many jobs succeeded.
+    """Counts of the jobs of ``run_with_retries``: failed attempts, and jobs that succeeded.
 
     After a failure it is unknown what was committed.
 
@@ -66,10 +69,11 @@ class JobCounts:
 counts = JobCounts()
 
 
-async def surely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+async def run_with_retries(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Run ``function`` in a thread of the pool ``log``, and retry while the database is down.
 
-    Return what it returns. ``Busy`` raised by ``function`` is not retried. Raise the database error
+    Return what it returns. If ``is_retry=False`` is among the arguments, attempts after the first
+    pass ``is_retry=True``. ``Busy`` raised by ``function`` is not retried. Raise the database error
     if this job keeps failing while others succeed.
     """
     pause, budget = FIRST_PAUSE_SECONDS, None
@@ -89,8 +93,8 @@ async def surely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
             else:
                 logger.warning("The session database is busy; the job is retried: %s", error)
             counts.failures += 1
-            if "again" in kwargs:
-                kwargs["again"] = True
+            if "is_retry" in kwargs:
+                kwargs["is_retry"] = True
         else:
             counts.successes += 1
             return outcome.get()
@@ -98,7 +102,7 @@ async def surely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
 
-def insistently(function: Callable[..., T], *args: Any) -> T:
+def run_here_with_retries(function: Callable[..., T], *args: Any) -> T:
     """Run ``function`` in this thread, and retry for up to a minute while the database is down.
 
     Use it for idempotent functions only: a failed attempt may have been committed.
@@ -107,7 +111,7 @@ def insistently(function: Callable[..., T], *args: Any) -> T:
     until = time.monotonic() + RETRY_FOR_SECONDS
     while True:
         try:
-            return reconnecting(function, *args)
+            return run_or_disconnect(function, *args)
         except BROKEN as error:
             if not budget.allows_retry(error) or time.monotonic() >= until:
                 raise
@@ -195,15 +199,16 @@ logger.addFilter(_is_no_outage)
 
 def _outcome(function: Callable[..., T], args: Any, kwargs: Any) -> Outcome[T]:
     try:
-        return Outcome(reconnecting(function, *args, **kwargs))
+        return Outcome(run_or_disconnect(function, *args, **kwargs))
     except Busy as error:
         return Outcome(error=error)
 
 
-def reconnecting(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call ``function``, and close this thread's connections if they may be broken.
+def run_or_disconnect(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call ``function``. After a database error, close this thread's connections, and raise it.
 
-    The next attempt opens a new one, maybe to another server after a failover.
+    They may be broken. The next job opens a new one, maybe to another server after a failover. A
+    lock timeout leaves the connection intact.
     """
     try:
         return function(*args, **kwargs)

@@ -182,7 +182,7 @@ class Poller:
             # Wait for the poll that is running in the pool's one thread: it may begin a lease.
             await threads.polling.run(bool)
         if holding:
-            await jobs.surely(partial(lease.end, holding=True))
+            await jobs.run_with_retries(partial(lease.end, holding=True))
         else:  # without calls it is enough to try once: there is nothing to take over
             with suppress(Busy, *BROKEN):
                 await threads.log.run(lease.end)
@@ -331,7 +331,7 @@ class Poller:
         if self.is_in_doubt and not self._claims_open:
             self._may_claim.clear()  # no new claims until the recount has run
         found = await threads.polling.run(
-            jobs.reconnecting, self._read_rows, streams, self._sessions_to_touch(), held
+            jobs.run_or_disconnect, self._read_rows, streams, self._sessions_to_touch(), held
         )
         self._last_cost, self._cost = found.cost, min(found.cost, self._last_cost)
         before, self._states, self._totals = self._states, found.states, found.totals

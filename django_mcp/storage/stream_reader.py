@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from . import event_log, streams
-from .jobs import surely
+from .jobs import run_with_retries
 from .poller import poller
 from .streams import StreamState
 from .wakeups import Event, StreamWakeup, StreamWakeups, stream_wakeups
@@ -136,7 +136,7 @@ class StreamReader:
         # then the rows are read once more.
         self._last = self.after if self._last is None else self._last
         async with self._wakeups.reads:
-            state, found = await surely(_read_page, self.stream, self.after)
+            state, found = await run_with_retries(_read_page, self.stream, self.after)
         self.see(state)
         if state is None or self._ending in IMMEDIATE_ENDS:
             return self._ending

@@ -97,7 +97,7 @@ def open(
     standalone: bool = False,
     words: Encoder | None = None,
     nonce: str = "",
-    again: bool = False,
+    is_retry: bool = False,
 ) -> Stream:
     """Create a stream with its calls and first events: ``messages``, then responses (``finals``).
 
@@ -110,10 +110,10 @@ def open(
     changed while there was no stream.
 
     ``unbegun`` are the request ids of calls that have not begun: no other call may have them. Use
-    ``again=True`` with the same ``nonce`` to repeat it after an unknown commit: there will be one
-    stream. Raise ``SessionEnded``, ``Busy``, or a ``RequestRefused``.
+    ``is_retry=True`` with the same ``nonce`` to repeat it after an unknown commit: there will be
+    one stream. Raise ``SessionEnded``, ``Busy``, or a ``RequestRefused``.
     """
-    if again:
+    if is_retry:
         lock(session.pk)  # the first attempt may not have been committed yet
         if opened := _opened(session, calls, nonce):
             return opened
@@ -504,12 +504,12 @@ def _selected(columns: str, ids: Collection[int]) -> Sequence[tuple[Any, ...]]:
 # Sessions of the HTTP+SSE transport.
 
 
-def begin_only_stream(id: str, *, again: bool = False, **owner: Any) -> Session:
+def begin_only_stream(id: str, *, is_retry: bool = False, **owner: Any) -> Session:
     """Create an HTTP+SSE session before its ``initialize`` request, and its stream.
 
-    Use ``again=True`` to repeat it after an unknown commit. Raise ``Busy``.
+    Use ``is_retry=True`` to repeat it after an unknown commit. Raise ``Busy``.
     """
-    session = sessions.find(id) if again else None
+    session = sessions.find(id) if is_retry else None
     if session is None:
         unknown: dict[str, Any] = {"revision": "", "client_info": {}, "capabilities": {}}
         _, session = sessions.create(id=id, transport="sse", **unknown, **owner)
@@ -520,34 +520,34 @@ def begin_only_stream(id: str, *, again: bool = False, **owner: Any) -> Session:
 
 @one_transaction
 def introduce(
-    session: Session, response: str, columns: dict[str, Any], nonce: str, *, again: bool = False
+    session: Session, response: str, columns: dict[str, Any], nonce: str, *, is_retry: bool = False
 ) -> bool:
     """Store ``columns``, what the client sent in ``initialize``, once, and append the response.
 
     Return False if the session was initialized before. After an unknown commit repeat it with
-    ``again=True`` and the same ``nonce``: if the first attempt was committed, return True.
+    ``is_retry=True`` and the same ``nonce``: if the first attempt was committed, return True.
     """
     uninitialized = rows(Session).filter(pk=session.pk, revision="")
     if uninitialized.update(**columns):
         _append_responses(session, [response], nonce)
         return True
-    return again and rows(Event).filter(stream=_stream(session), nonce=nonce).exists()
+    return is_retry and rows(Event).filter(stream=_stream(session), nonce=nonce).exists()
 
 
 @one_transaction
 def enter_only_stream(
     session: Session, calls: Sequence[Call] = (), responses: Sequence[str] = (), nonce: str = "",
-    *, again: bool = False,
+    *, is_retry: bool = False,
 ) -> int:  # fmt: skip
     """Store calls of an HTTP+SSE session and append ``responses``. Return the session's stream.
 
-    A call that was cancelled before is marked as ``cancelled``. Use ``again=True`` to repeat it
+    A call that was cancelled before is marked as ``cancelled``. Use ``is_retry=True`` to repeat it
     after an unknown commit. Raise ``SessionEnded``, a ``RequestRefused``, or ``Busy`` if there is
     no room.
     """
     lock(session.pk)  # the first attempt may not have been committed yet
     stream = _stream(session)
-    if again and _was_stored(calls, stream, nonce):
+    if is_retry and _was_stored(calls, stream, nonce):
         return stream
     cancelled = apply_early_cancels(session.pk, calls, [call.request_id for call in calls])
     running = len(calls) - cancelled

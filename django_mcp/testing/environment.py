@@ -144,7 +144,7 @@ def are_connections_free() -> bool:
     if not isinstance(environment(), TestEnvironment):
         return True
     pools = threads.lookups, threads.log, threads.polling, threads.background
-    return not any(pool._pending for pool in pools)
+    return not any(pool.pending() for pool in pools)
 
 
 def wait_for_jobs(seconds: float = 10) -> None:

@@ -129,8 +129,8 @@ class StopResource(mcp.ModelResource):
         stops = super().get_queryset(request).filter(trip__owner=request.user)
         return stops.select_related("trip")
 
-    def has_object_permission(self, request, obj, operation):
-        return operation == "view" or obj.trip.status != Trip.Status.DONE
+    def has_object_permission(self, request, obj, action):
+        return action == "view" or obj.trip.status != Trip.Status.DONE
 
 
 # Geography.

@@ -168,4 +168,4 @@ def test_cancelled_thread_stops_waiting_for_the_queue(loop, client, waited, monk
     loop.until(lambda: len(waited) > 20)
     (kept,) = reply.calls
     loop.do(kept.cancel)
-    loop.until(lambda: kept.active.task.done() and threads.tools._pending == 0, 5)
+    loop.until(lambda: kept.active.task.done() and threads.tools.pending() == 0, 5)

@@ -267,10 +267,10 @@ def stored_messages(client, stream):
 def test_call_that_another_worker_took_over_is_not_run_here(client, runs, monkeypatch):
     insert, tried = PostResponse._insert, []
 
-    def inserting(self, *args, again):
-        stream = insert(self, *args, again=again)
-        tried.append(again)
-        if not again:
+    def inserting(self, *args, is_retry):
+        stream = insert(self, *args, is_retry=is_retry)
+        tried.append(is_retry)
+        if not is_retry:
             Call.objects.update(process="taker", fence=1)
             raise OperationalError("The connection is gone.")
         return stream

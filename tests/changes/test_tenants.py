@@ -20,7 +20,7 @@ from django_mcp.declarations.server import Server
 from django_mcp.protocol.connection import Connection, Phase, State
 from django_mcp.storage import sessions, streams
 from django_mcp.storage.change_log import NumberedChange
-from django_mcp.storage.jobs import surely
+from django_mcp.storage.jobs import run_with_retries
 from django_mcp.testing.environment import TestEnvironment
 from tests.shop.models import Customer
 
@@ -175,7 +175,7 @@ class TestMovedRows(HypothesisTestCase):
             for session, marks in found.marks.items():
                 assert marks == [broadcaster.URI + tenants.uri(numbers[session][1])]
                 notified.append(numbers[session])
-            await surely(sessions.store_visibility, found.visibility)
+            await run_with_retries(sessions.store_visibility, found.visibility)
 
         self._run(tenants, model, steps, lambda loop, page: loop.run(tell(page)), notified)
 

@@ -77,7 +77,10 @@ PROXY = {
     *("proxy_pass", "proxy_http_version", "proxy_set_header"),
     *("proxy_buffering", "proxy_read_timeout"),
 }
-OTHERS = {"server", "listen", "server_name", "location", "client_max_body_size"}
+OTHERS = {
+    *("server", "listen", "server_name", "location", "client_max_body_size"),
+    *("ssl_certificate", "ssl_certificate_key"),
+}
 
 
 # Tests of these tests.

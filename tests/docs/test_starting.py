@@ -17,7 +17,7 @@ def test_page_shows_the_file_generated_for_the_shop(server):
     first = "\n".join(line for line in shown.splitlines() if "#" not in line or "Not shown" in line)
     start = first.index("@mcp.register(Invoice)")
     assert first[start:].strip() in written
-    explained = shown[shown.index("    # Users see the rows") :].strip()
+    explained = shown[shown.index("    # Users with Django") :].strip()
     assert explained in written
 
 

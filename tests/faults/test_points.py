@@ -56,7 +56,7 @@ def test_call_reaches_its_points_in_order():
         assert reached == ["stream-inserted"]
         event_log.append(stream.pk, ["said"], call=(one.pk, 0))
         assert reached[1:] == ["events-inserted"]
-        assert event_log.finish(one.pk, 0, "done", stream.pk, again=False)
+        assert event_log.finish(one.pk, 0, "done", stream.pk, is_retry=False)
     assert reached[2:] == ["outcome-updated", "outcome-inserted"]
 
 

@@ -12,6 +12,7 @@ SHOWN = ROOT / "docs/deploy"
 GUIDE = ROOT / "docs/how-to/deploy.md"
 SITE_BESIDE_WSGI = SHOWN / "nginx-wsgi.conf"
 UNIT, SITE, CONTAINER = SHOWN / "shop@.service", SHOWN / "nginx.conf", SHOWN / "Containerfile"
+MANAGE = SHOWN / "shop-manage"
 APPLICATION = "tests.hosts.asgi:application"
 
 

@@ -167,12 +167,44 @@ def test_workers_use_the_database_and_redis():
 
 
 def test_environment_sets_all_variables_of_the_settings():
-    settings = (shown.SHOWN / "settings.py").read_text("utf-8")
+    settings = (shown.SHOWN / "deployed.py").read_text("utf-8")
     asked_for = set(re.findall(r'os\.environ(?:\.get\(|\[)"(\w+)"', settings))
     of_the_server = {"BIND", "FORWARDED_ALLOW_IPS"}
     assert asked_for == shown.env().keys() - of_the_server
     used = re.findall(r"\$\{(\w+)", (shown.SHOWN / "compose.yaml").read_text("utf-8"))
     assert set(used) <= shown.env().keys()
+
+
+def test_shell_accepts_the_command_for_management():
+    done = subprocess.run(["sh", "-n", str(shown.MANAGE)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_management_commands_run_as_the_workers_do():
+    """As the same user, in the same folder, with the same environment, settings and Python."""
+    unit, command = dict(shown.service()), shown.MANAGE.read_text("utf-8")
+    words = shlex.split(command.replace("\\\n", " "), comments=True)
+    assert f"--uid={unit['User']}" in words
+    assert f"--working-directory={unit['WorkingDirectory']}" in words
+    assert f"--property=EnvironmentFile={unit['EnvironmentFile']}" in words
+    (named,) = [word for word in unit["Environment"].split() if "SETTINGS" in word]
+    assert f"--setenv={named}" in words and f"ENV {named} " in shown.CONTAINER.read_text("utf-8")
+    assert str(Path(unit["ExecStart"].split()[0]).parent / "python") in words
+
+
+def test_image_contains_no_secrets_and_no_database():
+    ignored = (shown.SHOWN / ".dockerignore").read_text("utf-8").splitlines()
+    assert {"*.env", "*.sqlite3*", "tls", ".git"} <= set(ignored)
+
+
+def test_nginx_serves_the_folder_that_collectstatic_writes():
+    root = (shown.SHOWN / "deployed.py").read_text("utf-8")
+    (folder,) = re.findall(r'^STATIC_ROOT = "([^"]+)"', root, re.M)
+    (parent,) = re.findall(r"location /static/ \{\n +root ([^;]+);", shown.SITE.read_text("utf-8"))
+    assert folder == f"{parent}/static"
+    mounted = [SERVICES[one]["volumes"] for one in ("migrate", "nginx")]
+    assert f"static:{folder}" in mounted[0] and f"static:{folder}:ro" in mounted[1]
+    assert "collectstatic" in str(SERVICES["migrate"]["command"])
 
 
 def test_stop_timeouts_exceed_the_shutdown_grace():

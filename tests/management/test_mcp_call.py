@@ -43,7 +43,9 @@ def stored_statuses():
 
 def test_stdout_contains_only_the_result(call, db):
     out, err = call("add", "a=2", "b=3")
-    assert out == "5\n" and err == "Called by nobody: without --user there are only PUBLIC tools.\n"
+    assert (
+        out == "5\n" and err == "Calling anonymously: without --user there are only PUBLIC tools.\n"
+    )
     assert call("add", "a=2", "--format", "json")[0] == "3\n"
     assert call("slow_add", "--json", '{"a": 1}', "b=2", "--revision", "2024-11-05")[0] == "3\n"
 
@@ -190,7 +192,7 @@ def test_question_without_an_answer_is_an_error(invoice, revision):
 
 def test_sampling_without_a_terminal_is_an_error(db):
     told = str(command_error("introduce", "--answer", "name=Ann", "--answer", "age=7"))
-    assert told == "introduce needs sampling of its client: call it at a terminal."
+    assert told == "introduce needs a client that supports sampling: run the command in a terminal."
 
 
 # Dry runs.
@@ -243,7 +245,7 @@ def test_dry_run_rejects_tools_without_a_transaction(db, server):
 
     for name in ("send", "later"):
         told = str(command_error(name, "--server", server.name, "--dry-run"))
-        assert told == f"{name} runs in no transaction that could be rolled back."
+        assert told == f"{name} runs in no transaction, so --dry-run cannot roll it back."
 
 
 # Errors.
@@ -254,7 +256,7 @@ def test_dry_run_rejects_tools_without_a_transaction(db, server):
     [
         (("add", "a"), "'a' is not an argument: write key=value", 1),
         (("add", "a=1", "--json", '{"a": 1}'), "a: given twice", 2),
-        (("add", "--json", "[1]"), "arguments are an object", 2),
+        (("add", "--json", "[1]"), "must be a JSON object", 2),
         (("add", "--json", "{"), "--json: ", 2),
         (("add", "--json", "@/no/such/file"), "No such file", 2),
         (("add", "a=1", "--answer", "x"), "write --answer KEY=VALUE", 2),

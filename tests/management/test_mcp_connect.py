@@ -122,7 +122,7 @@ def test_missing_url_setting_is_reported(run, settings):
 def test_sse_url_is_printed_if_enabled(run, monkeypatch):
     assert "SSE" not in run("cursor")[1]
     monkeypatch.setattr(django_mcp.server, "sse", True)
-    assert f"A client that can only do HTTP+SSE takes {URL}/sse." in run("cursor")[1]
+    assert f"Clients that support only HTTP+SSE use {URL}/sse." in run("cursor")[1]
 
 
 def test_token_can_be_read_from_stdin(run, monkeypatch, tmp_path):
@@ -192,7 +192,9 @@ def test_file_of_the_client_is_written(alice, run, home):
     out, err = run("cursor", "--token", secret, "--write")
     assert "nothing was changed" in err
     out, err = run("cursor", "--token", GIVEN, "--write", "--global")
-    assert f"Replaced headers of 'django' in {path}." in err and "As it was: " in err
+    assert (
+        f"Replaced headers of 'django' in {path}." in err and "The file before the change: " in err
+    )
     assert secret not in out + err and GIVEN not in out + err
 
 
@@ -208,14 +210,14 @@ def test_file_of_the_client_is_written(alice, run, home):
 def test_project_file_contains_no_token(run, home, key, root, path):
     _, err = run(key, "--write", "--project")
     assert servers_in(Path(path), root)["django"]["url"] == URL
-    assert "eader" not in Path(path).read_text() and "sees what is PUBLIC" in err
+    assert "eader" not in Path(path).read_text() and "can use only what is PUBLIC" in err
     assert not list(home.iterdir())
 
 
 @pytest.mark.parametrize("secret", [("--token", GIVEN), ("--user", "alice", "--new-token")])
 def test_token_for_a_project_file_is_rejected(alice, run, secret):
     words = command_error(run, "claude-code", "--write", "--project", *secret)
-    assert ".mcp.json is for all who work in this folder" in words and GIVEN not in words
+    assert ".mcp.json may be shared with others" in words and GIVEN not in words
     assert not list(Path.cwd().iterdir()) and not Token.objects.exists()
 
 
@@ -231,7 +233,7 @@ def test_token_for_a_project_file_is_rejected(alice, run, secret):
         (("cursor", "--stdio", "--token", GIVEN), "no token: --user"),
         (("cursor", "--name=--scope"), "1 to 64 letters"),
         (("cursor", "--stdio", "--user", "nobody"), "no user 'nobody'"),
-        (("chatgpt", "--stdio"), "starts no programs"),
+        (("chatgpt", "--stdio"), "cannot start a program"),
         (("chatgpt", "--token", GIVEN), "sends no access token"),
         (("chatgpt", "--write"), "no configuration of ChatGPT"),
         (("inspector", "--write"), "no configuration of MCP Inspector"),

@@ -188,7 +188,7 @@ def test_snapshot_of_a_user_equals_that_of_the_test_client(inspect, alice, tmp_p
         (("refund", "--check", "x"), "NAME cannot be combined", 2),
         (("--check", "/no/such/file"), "'--output /no/such/file' writes it", 2),
         (("--output", "/no/such/file"), "/no/such/file: No such file", 1),
-        (("--check", __file__), "is no snapshot", 2),
+        (("--check", __file__), "is not a snapshot", 2),
     ],
 )
 def test_errors_have_a_hint(alice, bob, arguments, words, code):
@@ -199,7 +199,7 @@ def test_errors_have_a_hint(alice, bob, arguments, words, code):
 def test_json_list_is_not_a_snapshot(db, tmp_path):
     file = tmp_path / "list.json"
     file.write_text("[]")
-    assert "is no snapshot" in str(command_error("--check", file))
+    assert "is not a snapshot" in str(command_error("--check", file))
 
 
 def test_inactive_user_may_use_nothing(bob):

@@ -37,9 +37,9 @@ def test_nothing_to_delete(session, capsys):
         "idle sessions": 0,
         "finished calls": 0,
         "results of request.once": 0,
-        "changes of rows that subscribers were notified of": 0,
+        "old changes of rows": 0,
         "subscribed models": 0,
-        "what lists showed to users": 0,
+        "stored lists of what users could see": 0,
     }
     assert Session.objects.count() == 1
 

@@ -175,7 +175,7 @@ def test_user_option_revokes_all_tokens_of_a_user(alice, bob, run):
         ((), "or a user with --user"),
         (("1", "--user", "alice"), "or a user with --user"),
         (("123456",), "There is no token 123456"),
-        (("9" * 19,), "named by its ID"),
+        (("9" * 19,), "Give the ID of a token"),
         (("--user", "nobody"), "There is no user 'nobody'"),
     ],
 )
@@ -236,7 +236,7 @@ def test_secret_can_be_piped(database):
     [
         (["create", "--user", "nobody", "--name", "x"], 1, "There is no user 'nobody'"),
         (["create", "--name", "x"], 2, "the following arguments are required: --user"),
-        (["revoke"], 2, "Name tokens to revoke"),
+        (["revoke"], 2, "Give IDs of tokens"),
         ([], 2, "ACTION"),
         (["nonsense"], 2, "invalid choice"),
     ],

@@ -328,7 +328,7 @@ def test_writing_operations_are_commented_out(project):
 def test_omitted_models_are_named(project):
     text = written(project, "kinds")
     assert "# Left out: Proxy, a proxy of Thing.\n" in text
-    assert "# Left out: OnlySecrets, of which nothing can be shown.\n" in text
+    assert "# Left out: OnlySecrets, no field of which can be shown.\n" in text
     for name in ("Stamped", "Proxy", "OnlySecrets"):
         assert resource(text, name) is None
     for name in ("Composite", "Unmanaged", "Child", "Tagged", "URL", "Elsewhere"):

@@ -107,12 +107,28 @@ def test_unknown_option_is_an_error_with_a_suggestion():
         assert messages[0].hint == "Did you mean 'REGISTRATION'?" and "STALE" in messages[1].hint
 
 
-class ShortMaxAge(Upstream):
+class Accounts(Upstream):
+    def account(self, request):
+        return None
+
+    def is_account_valid(self, user, account):
+        return True
+
+
+class ShortMaxAge(Accounts):
     max_age = 9.0
 
 
-class NegativeGrace(Upstream):
+class NegativeGrace(Accounts):
     grace = -1.0
+
+
+class NoCheck(Upstream):
+    def account(self, request):
+        return None
+
+    def stands(self, user, account):  # the name of earlier versions
+        return True
 
 
 BAD: dict[str, list[Any]] = {
@@ -129,7 +145,8 @@ BAD: dict[str, list[Any]] = {
     "REFRESH_GRACE": [-1, 601, "60", None, True],
     "MAY_AUTHORIZE": ["nowhere.at_all", "os.path", 1, "os.no_such_thing", ""],
     "UPSTREAM": ["nowhere.at_all", "os.path", 1, "", "os.path.join", f"{__name__}.ShortMaxAge",
-                 f"{__name__}.NegativeGrace"],
+                 f"{__name__}.NegativeGrace", f"{__name__}.NoCheck",
+                 "django_mcp.oauth.upstream_accounts.Upstream"],
 }  # fmt: skip
 GOOD: dict[str, list[Any]] = {
     "REGISTRATION": ["open", "off"], "REGISTRATION_RATE": ["1/1"], "UNUSED": [1, 0.5 + 1],
@@ -137,7 +154,7 @@ GOOD: dict[str, list[Any]] = {
     "CLIENT_HOSTS": [[], ["*"], [".example.com"]],
     "STALE": [0], "REFRESH_GRACE": [0, 600],
     "MAY_AUTHORIZE": [None, "os.path.join"],
-    "UPSTREAM": [None, "django_mcp.oauth.upstream_accounts.Upstream"],
+    "UPSTREAM": [None, f"{__name__}.Accounts"],
 }  # fmt: skip
 
 

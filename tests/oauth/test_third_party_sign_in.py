@@ -29,6 +29,10 @@ ACCOUNTS = "from allauth.socialaccount.models import SocialAccount;"
 CONNECT = USER + ACCOUNTS + "SocialAccount.objects.create(user=user, provider={at!r}, uid={uid!r})"
 DISCONNECT = ACCOUNTS + "SocialAccount.objects.get(provider={at!r}, uid={uid!r}).delete()"
 KEEP_TOKEN = "from allauth.socialaccount.models import SocialToken; SocialToken.objects.update({})"
+FORGET_TOKEN = (
+    "from allauth.socialaccount.models import SocialToken;"
+    "SocialToken.objects.get(account__uid={uid!r}).delete()"
+)
 MAKE_BINDINGS_OLDER = """
 from datetime import timedelta
 from django.utils import timezone
@@ -246,6 +250,41 @@ async def test_expired_token_of_the_provider_is_refreshed(site, company):
         renewed = company.asked["/token"]
         assert await endpoint_status(site, agent) == 200
         assert company.asked["/token"] == renewed + 1
+
+
+async def test_new_refresh_token_is_kept_if_the_request_after_it_fails(
+    tmp_path, company, other, monkeypatch
+):
+    """The provider accepts a refresh token once, so the stored one must always be the newest."""
+    site = ThirdSite(tmp_path, company, other)
+    userinfo = company._userinfo
+
+    def fail_if_valid(*request: Any) -> Any:
+        answer = userinfo(*request)
+        return (503, {}, {}) if answer[0] == 200 else answer
+
+    with site.serve():
+        agent = await connect_client(site, Guest("uma"))
+        company.expire()
+        make_bindings_older(site, DUE)
+        renewed = company.asked["/token"]
+        with monkeypatch.context() as patch:
+            patch.setattr(company, "_userinfo", fail_if_valid)
+            assert await endpoint_status(site, agent) == 200
+        assert company.asked["/token"] == renewed + 1
+    company.expire()
+    with site.serve():  # a new process: it does not remember that the check failed
+        make_bindings_older(site, DUE)
+        assert await endpoint_status(site, agent) == 200
+        assert company.asked["/token"] == renewed + 2
+
+
+async def test_account_without_a_stored_token_is_rejected(site):
+    """As of a user who signed in before SOCIALACCOUNT_STORE_TOKENS was set."""
+    agent = await connect_client(site, Guest("vic"))
+    site.run(FORGET_TOKEN.format(uid="vic"))
+    assert (await refresh_tokens(agent)).status_code == 400
+    assert await endpoint_status(site, agent) == 401
 
 
 async def test_unreachable_provider_is_tolerated_during_the_grace(site, company):

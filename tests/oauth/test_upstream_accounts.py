@@ -49,6 +49,7 @@ class Accounts(Upstream):
     gone: set[str] = set()
     asked: list[str] = []
     wrong: Exception | None = None
+    result: tuple[Any] | None = None  # what is_account_valid returns, if not a bool
     entered, gate = threading.Event(), threading.Event()
 
     def account(self, request: Any) -> str | None:
@@ -56,20 +57,20 @@ class Accounts(Upstream):
             raise PermissionDenied
         return None if self.local else self.by or f"id:{request.user.username}"
 
-    def stands(self, user: Any, account: str) -> bool:
+    def is_account_valid(self, user: Any, account: str) -> Any:
         self.asked.append(account)
         self.entered.set()
         assert self.gate.wait(60)
         if self.wrong is not None:
             raise self.wrong
-        return account not in self.gone
+        return account not in self.gone if self.result is None else self.result[0]
 
 
 @pytest.fixture(autouse=True)
 def accounts(monkeypatch):
     """Accounts that exist, with all recorded calls reset."""
     fresh: dict[str, Any] = {"by": None, "local": False, "refusing": False, "gone": set(),
-                             "asked": [], "wrong": None}  # fmt: skip
+                             "asked": [], "wrong": None, "result": None}  # fmt: skip
     for name, value in fresh.items():
         monkeypatch.setattr(Accounts, name, value)
     Accounts.gate.set()
@@ -341,6 +342,17 @@ def test_exception_of_the_project_is_logged_without_its_message(alice, agent, ac
     assert "OSError" in caplog.text and "s3cret" not in caplog.text
 
 
+@pytest.mark.parametrize("result", [None, "", 0, 1, "id:alice"])
+def test_result_that_is_not_a_bool_counts_as_an_error(result, alice, agent, accounts, caplog):
+    """A forgotten ``return`` must not revoke everything, and must not keep tokens valid."""
+    tokens = issued(alice, agent)
+    accounts.result = (result,)
+    tokens = refresh(tokens["refresh_token"], agent).json()
+    assert f"returned {type(result).__name__} instead of True or False" in caplog.text
+    make_bindings_older(accounts.max_age + accounts.grace + 1)
+    assert error(refresh(tokens["refresh_token"], agent)) == LATER
+
+
 def test_number_of_remembered_failures_is_limited(alice, accounts, monkeypatch):
     monkeypatch.setattr(upstream_accounts, "MAX_REMEMBERED_FAILURES", 3)
     accounts.wrong = OSError()
@@ -377,7 +389,7 @@ def _ask(accounts: Any, user: Any) -> None:
 # Open streams.
 
 
-def stands(*owners: Any) -> list[bool]:
+def stay_open(*owners: Any) -> list[bool]:
     keys = [f"{user.pk}:{client.pk}:" for user, client in owners]
     told = VERIFIER.still_valid(keys)
     return [told[key] for key in keys]
@@ -386,12 +398,12 @@ def stands(*owners: Any) -> list[bool]:
 def test_account_of_an_open_stream_is_checked_when_due(alice, agent, accounts, background_checks):
     """T24, T22: though the client sends no request."""
     issued(alice, agent)
-    assert stands((alice, agent)) == [True] and background_checks == []
+    assert stay_open((alice, agent)) == [True] and background_checks == []
     make_bindings_older(accounts.max_age + 1)
-    assert stands((alice, agent)) == [True] and len(background_checks) == 1
+    assert stay_open((alice, agent)) == [True] and len(background_checks) == 1
     accounts.gone.add("id:alice")
     background_checks.pop()()
-    assert stands((alice, agent)) == [False] and background_checks == []
+    assert stay_open((alice, agent)) == [False] and background_checks == []
 
 
 def test_open_stream_ends_after_the_grace_of_an_outage(alice, agent, accounts, background_checks):
@@ -399,13 +411,13 @@ def test_open_stream_ends_after_the_grace_of_an_outage(alice, agent, accounts, b
     issued(alice, agent)
     accounts.wrong = OSError()
     make_bindings_older(accounts.max_age + 1)
-    assert stands((alice, agent)) == [True]
+    assert stay_open((alice, agent)) == [True]
     background_checks.pop()()
     assert (
-        stands((alice, agent)) == [True] and background_checks == []
+        stay_open((alice, agent)) == [True] and background_checks == []
     )  # the last check just failed
     make_bindings_older(accounts.max_age + accounts.grace + 1)
-    assert stands((alice, agent)) == [False]
+    assert stay_open((alice, agent)) == [False]
 
 
 def test_checks_of_open_streams_are_limited_per_round(
@@ -418,7 +430,7 @@ def test_checks_of_open_streams_are_limited_per_round(
     make_bindings_older(accounts.max_age + 1)
     accounts.wrong = OSError()
     for expected in (2, 1, 0):  # failed checks do not delay others
-        stands((alice, agent))
+        stay_open((alice, agent))
         assert len(background_checks) == expected
         while background_checks:
             background_checks.pop()()
@@ -438,7 +450,7 @@ def test_check_is_postponed_if_the_thread_pool_is_full(alice, agent, accounts, m
     issued(alice, agent)
     make_bindings_older(accounts.max_age + 1)
     for number in (1, 2):  # the rejected check is tried again, and the others wait
-        assert stands((alice, agent)) == [True] and len(tried) == number
+        assert stay_open((alice, agent)) == [True] and len(tried) == number
 
 
 # No grace.
@@ -458,7 +470,7 @@ def stream_stays_open(seconds: float, background_checks: list[Any], *owner: Any)
             TokenBinding.objects.filter(pk=row.pk).update(
                 checked=row.checked - timedelta(seconds=CHECK_INTERVAL_SECONDS)
             )
-        if stands(owner) != [True]:
+        if stay_open(owner) != [True]:
             return False
         while background_checks:
             background_checks.pop()()
@@ -506,7 +518,7 @@ def test_number_of_checks_per_round_grows_with_the_due_accounts(
     del no_grace.asked[:]
     make_bindings_older(no_grace.max_age / 2 + 1)
     for expected in (3, 2, 2, 1, 1, 1, 1, 1, 0):
-        stands((alice, agent))
+        stay_open((alice, agent))
         assert len(background_checks) == expected
         while background_checks:
             background_checks.pop()()
@@ -518,10 +530,10 @@ def test_queued_check_is_not_started_again(alice, agent, accounts, background_ch
     issued(alice, agent)
     make_bindings_older(accounts.max_age + 1)
     for _ in range(3):
-        stands((alice, agent))
+        stay_open((alice, agent))
     assert len(background_checks) == 1
     monkeypatch.setattr(upstream_accounts, "CHECK_TIMEOUT_SECONDS", 0.0)
-    stands((alice, agent))
+    stay_open((alice, agent))
     assert len(background_checks) == 2
 
 

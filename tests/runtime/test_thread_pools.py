@@ -132,7 +132,7 @@ async def test_cancelled_job_counts_for_the_queue_until_it_is_removed(pool):
         with pytest.raises(Busy):
             await pool.run(done.append, 2)
     await first
-    await until(lambda: not pool._pending)
+    await until(lambda: not pool.pending())
     await pool.run(done.append, 3)
     assert done == [3]
 
@@ -163,12 +163,14 @@ async def test_failed_thread_start_does_not_use_up_the_share_of_an_owner(pool, m
     def fail(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
+    ran: list[str] = []
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", fail)
         for _ in range(pool.size):
             with pytest.raises(RuntimeError, match="new thread"):
-                await pool.run_for("owner", int)
+                await pool.run_for("owner", lambda: ran.append("rejected"))
     assert await asyncio.wait_for(pool.run_for("owner", int), SECONDS) == 0
+    assert not ran  # the executor had queued the jobs
 
 
 async def test_second_cancel_stops_the_waiting(pool):
@@ -202,7 +204,7 @@ async def test_shutdown_cancels_waiting_jobs_and_the_next_job_starts_threads(poo
     assert await pool.run(lambda: 7) == 7
     pool.shutdown()
     pool.shutdown()
-    assert have_ended("mcp-test") and not pool._pending
+    assert have_ended("mcp-test") and not pool.pending()
 
 
 async def test_background_job_logs_its_error(pool, caplog):
@@ -323,19 +325,19 @@ def start(pool, owner, function, times=1):
 
 async def test_one_owner_gets_three_quarters_of_the_threads(wide_pool, gate):
     mine = start(wide_pool, "me", lambda: gate.wait(SECONDS), 20)
-    await until(lambda: len(wide_pool._started) == 3)  # of four
+    await until(lambda: len(wide_pool._start_times) == 3)  # of four
     assert await asyncio.wait_for(wide_pool.run_for("you", lambda: "here"), SECONDS) == "here"
     assert await asyncio.wait_for(wide_pool.run(lambda: "ours"), SECONDS) == "ours"
-    assert len(wide_pool._started) == 3
+    assert len(wide_pool._start_times) == 3
     gate.set()
     assert all(await asyncio.gather(*mine))
     await until(
         lambda: (
             not (
-                wide_pool._pending
+                wide_pool.pending()
                 or wide_pool._jobs_by_owner
                 or wide_pool._waiting
-                or wide_pool._started
+                or wide_pool._start_times
             )
         )
     )
@@ -354,16 +356,16 @@ async def test_jobs_of_one_owner_keep_their_order(wide_pool):
 async def test_nested_owner_leaves_threads_for_others_of_its_group(wide_pool, gate):
     group, here, there = "group", "here", "there"
     mine = start(wide_pool, (group, here), lambda: gate.wait(SECONDS), 5)
-    await until(lambda: len(wide_pool._started) == 2)  # of the three that the group may have
+    await until(lambda: len(wide_pool._start_times) == 2)  # of the three that the group may have
     assert await wide_pool.run_for((group, there), lambda: 1) == 1
     others = start(wide_pool, (group, there), lambda: gate.wait(SECONDS), 5)
-    await until(lambda: len(wide_pool._started) == 3)
+    await until(lambda: len(wide_pool._start_times) == 3)
     assert await wide_pool.run_for("you", lambda: 1) == 1  # the group leaves one thread
     gate.set()
     await asyncio.gather(*mine, *others)
     assert not wide_pool._waiting
-    await until(lambda: not wide_pool._pending)
-    assert not (wide_pool._running or wide_pool._running_by_owner or wide_pool._jobs_by_owner)
+    await until(lambda: not wide_pool.pending())
+    assert not (wide_pool._started_by_owner or wide_pool._jobs_by_owner)
 
 
 async def test_nested_owner_leaves_queue_places_for_others_of_its_group(wide_pool, gate, queue):
@@ -393,20 +395,20 @@ async def test_job_cancelled_while_it_waits_does_not_run(wide_pool, gate):
     ran = []
     mine = start(wide_pool, "me", lambda: gate.wait(SECONDS), 3)
     (late,) = start(wide_pool, "me", lambda: ran.append(1))
-    await until(lambda: len(wide_pool._started) == 3)
+    await until(lambda: len(wide_pool._start_times) == 3)
     late.cancel()
     with pytest.raises(asyncio.CancelledError):
         await late
     gate.set()
     await asyncio.gather(*mine)
-    await until(lambda: not wide_pool._pending)
+    await until(lambda: not wide_pool.pending())
     assert ran == [] and not wide_pool._jobs_by_owner
 
 
 async def test_exception_of_a_job_that_waited_is_raised(wide_pool, gate):
     mine = start(wide_pool, "me", lambda: gate.wait(SECONDS), 3)
     (late,) = start(wide_pool, "me", lambda: 1 // 0)
-    await until(lambda: len(wide_pool._started) == 3)
+    await until(lambda: len(wide_pool._start_times) == 3)
     gate.set()
     with pytest.raises(ZeroDivisionError):
         await late
@@ -417,31 +419,31 @@ async def test_shutdown_cancels_a_waiting_job_that_was_just_submitted(gate):
     pool, first = ThreadPool("test", 2), threading.Event()
     mine = start(pool, "me", lambda: first.wait(SECONDS))
     others = start(pool, "you", lambda: gate.wait(SECONDS))
-    await until(lambda: len(pool._started) == 2)
+    await until(lambda: len(pool._start_times) == 2)
     others += start(pool, "they", lambda: gate.wait(SECONDS))
     mine += start(pool, "me", lambda: 1)
-    await until(lambda: pool._pending == 4)
+    await until(lambda: pool.pending() == 4)
     first.set()
     # The job of "me" is queued after that of "they", which has begun.
-    await until(lambda: not pool._waiting and len(pool._started) == 2)
+    await until(lambda: not pool._waiting and len(pool._start_times) == 2)
     pool.shutdown(wait=False)
     gate.set()
     found = await asyncio.gather(*mine, return_exceptions=True)
     assert isinstance(found[1], asyncio.CancelledError)
     await asyncio.gather(*others)
-    await until(lambda: not pool._pending)
+    await until(lambda: not pool.pending())
     assert not pool._jobs_by_owner
 
 
 async def test_shutdown_cancels_jobs_that_wait_for_their_owners_share(gate):
     pool = ThreadPool("test", 4)
     mine = start(pool, "me", lambda: gate.wait(SECONDS), 5)
-    await until(lambda: len(pool._started) == 3)
+    await until(lambda: len(pool._start_times) == 3)
     pool.shutdown(wait=False)
     gate.set()
     found = await asyncio.gather(*mine, return_exceptions=True)
     assert [isinstance(one, asyncio.CancelledError) for one in found] == [False] * 3 + [True] * 2
-    await until(lambda: not pool._pending)
+    await until(lambda: not pool.pending())
     assert not pool._jobs_by_owner and await pool.run_for("me", lambda: 1) == 1
     pool.shutdown()
 
@@ -462,7 +464,7 @@ async def test_stuck_threads_are_counted_and_logged_once(wide_pool, gate, monkey
     assert caplog.text.count("2 threads of the pool 'test'") == 1
     gate.set()
     await asyncio.gather(*first)
-    await until(lambda: not wide_pool._started)
+    await until(lambda: not wide_pool._start_times)
     assert wide_pool.stuck() == 0 and wide_pool.is_ready()
 
 
@@ -470,7 +472,7 @@ def test_stuck_lookups_make_the_process_unready(monkeypatch):
     names = {pool.name for pool in threads.serving()}
     assert threads.is_ready() and set(threads.stuck()) == names
     monkeypatch.setattr(
-        threads.lookups, "_started", {1: time.monotonic() - thread_pools.STUCK_SECONDS - 1}
+        threads.lookups, "_start_times", {1: time.monotonic() - thread_pools.STUCK_SECONDS - 1}
     )
     assert threads.stuck()["lookup"] == 1 and not threads.is_ready()
 

@@ -23,7 +23,7 @@ SECONDS = 30
 def jobs_ended(*also: ThreadPool) -> None:
     """Wait until no thread pool of the package runs a job; a tool may still be stuck."""
     end = time.monotonic() + SECONDS
-    while any(pool._pending for pool in (threads.log, threads.polling, threads.lookups, *also)):
+    while any(pool.pending() for pool in (threads.log, threads.polling, threads.lookups, *also)):
         assert time.monotonic() < end
         time.sleep(0.0005)
 

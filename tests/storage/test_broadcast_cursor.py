@@ -84,13 +84,13 @@ def test_takeover_of_a_page_notifies_no_session_twice(sessions_with_streams):
 def test_retry_after_an_unknown_commit_delivers_nothing_twice(sessions_with_streams):
     ids, said = sessions_with_streams
     turn = claim()
-    change_log.deliver(turn, notifications(ids[0]), again=True)
-    assert change_log.deliver(turn, notifications(ids[0]), again=True) == []
+    change_log.deliver(turn, notifications(ids[0]), is_retry=True)
+    assert change_log.deliver(turn, notifications(ids[0]), is_retry=True) == []
     change_log.deliver(turn, notifications(ids[1]), over=True)
-    assert change_log.deliver(turn, notifications(ids[1]), over=True, again=True) == []
+    assert change_log.deliver(turn, notifications(ids[1]), over=True, is_retry=True) == []
     assert said() == [["x"], ["x"], []]
     with pytest.raises(change_log.ClaimLost):
-        change_log.deliver(turn._replace(claim=7), notifications(ids[2]), again=True)
+        change_log.deliver(turn._replace(claim=7), notifications(ids[2]), is_retry=True)
 
 
 def test_page_without_subscribers_advances_the_cursor():

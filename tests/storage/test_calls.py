@@ -64,7 +64,7 @@ def test_call_that_is_fenced_cancelled_or_done_cannot_be_parked(change):
     Call.objects.filter(pk=one.pk).update(**change)
     values = {"known": {}, "high_water": None, "rounds": 1}
     assert not calls.park(one.pk, 0, [ask()], ["q"], **values)
-    assert not calls.park(one.pk, 0, [ask()], ["q"], **values, again=True)
+    assert not calls.park(one.pk, 0, [ask()], ["q"], **values, is_retry=True)
     assert messages_of(stream) == [] and not Ask.objects.exists()
 
 
@@ -73,7 +73,7 @@ def test_repeated_park_is_accepted_only_as_a_retry():
     question, values = ask(), {"known": {}, "high_water": None, "rounds": 1}
     assert calls.park(one.pk, 0, [question], ["q"], **values)
     assert not calls.park(one.pk, 0, [question], ["q"], **values)
-    assert calls.park(one.pk, 0, [question], ["q"], **values, again=True)
+    assert calls.park(one.pk, 0, [question], ["q"], **values, is_retry=True)
     assert messages_of(stream) == ["q"]
 
 

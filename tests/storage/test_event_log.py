@@ -196,13 +196,13 @@ def test_retry_of_a_committed_append_writes_nothing():
     event_log.append(stream.pk, ["before"])
     first = event_log.append_many(flush, "n1")
     event_log.append(stream.pk, ["after"])
-    assert event_log.append_many(flush, "n1", again=True) == first
+    assert event_log.append_many(flush, "n1", is_retry=True) == first
     assert seqs(stream) == [1, 2, 3, 4] and seqs(other) == [1]
 
 
 def test_retry_of_an_uncommitted_append_writes_its_events():
     stream = opened()
-    assert event_log.append_many({EventAddress(stream.pk): ["a"]}, "n1", again=True)
+    assert event_log.append_many({EventAddress(stream.pk): ["a"]}, "n1", is_retry=True)
     assert event_log.append_many({EventAddress(stream.pk): ["a"]}, "n2") == {
         EventAddress(stream.pk): 2
     }
@@ -213,8 +213,8 @@ def test_retry_of_a_committed_response_writes_nothing():
     stream = opened(one := call())
     assert event_log.finish(one.pk, 0, "{}", stream.pk)
     assert not event_log.finish(one.pk, 0, "{}", stream.pk)
-    assert event_log.finish(one.pk, 0, "{}", stream.pk, again=True)
-    assert not event_log.finish(one.pk, 1, "{}", stream.pk, again=True)
+    assert event_log.finish(one.pk, 0, "{}", stream.pk, is_retry=True)
+    assert not event_log.finish(one.pk, 1, "{}", stream.pk, is_retry=True)
     assert seqs(stream) == [1]
 
 
@@ -222,7 +222,7 @@ def test_retried_response_of_a_cancelled_call_is_rejected():
     made = session()
     stream = streams.open(made, calls=[one := call()])
     calls.cancel(made, "1")
-    assert not event_log.finish(one.pk, 0, "{}", stream.pk, again=True)
+    assert not event_log.finish(one.pk, 0, "{}", stream.pk, is_retry=True)
 
 
 # Responses.
@@ -424,7 +424,7 @@ def test_response_in_an_ended_session_is_dropped():
     made = session()
     stream = streams.open(made, calls=[one := call()])
     sessions.end(made)
-    assert not event_log.finish(one.pk, 0, "{}", stream.pk, again=True)
+    assert not event_log.finish(one.pk, 0, "{}", stream.pk, is_retry=True)
     assert not Event.objects.exists()
 
 
@@ -442,7 +442,7 @@ def test_retry_waits_for_the_commit_of_the_first_append():
 
     def again():
         begun.wait(10)
-        return event_log.append_many(stored, "n", again=True)
+        return event_log.append_many(stored, "n", is_retry=True)
 
     assert together(first, again) == [{EventAddress(stream.pk): 2}] * 2
     assert [data for _, data in event_log.read(stream.pk, 0)] == ["a", "b"]

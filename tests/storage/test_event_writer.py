@@ -205,11 +205,11 @@ def test_ended_session_does_not_affect_other_streams(loop):
 def test_messages_are_written_once_after_an_outage(loop, monkeypatch):
     append_many, broken = event_log.append_many, [True, True, True]
 
-    def away(said, nonce, *, again):
+    def away(said, nonce, *, is_retry):
         if len(broken) > 1:
             broken.pop()
             raise OperationalError("gone away")
-        outcomes = append_many(said, nonce, again=again)
+        outcomes = append_many(said, nonce, is_retry=is_retry)
         if broken:  # it was committed, but the caller gets an error
             broken.pop()
             raise OperationalError("lost in the middle of the commit")

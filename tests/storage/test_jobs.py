@@ -13,7 +13,7 @@ from django_mcp.exceptions import Busy
 from django_mcp.runtime import threads
 from django_mcp.runtime.runtime import Environment
 from django_mcp.storage import jobs
-from django_mcp.storage.jobs import insistently, is_away, surely
+from django_mcp.storage.jobs import is_away, run_here_with_retries, run_with_retries
 
 from ..unreachable import raised, unreachable
 
@@ -37,17 +37,20 @@ def failing(*errors, value="done"):
 
 @pytest.mark.parametrize("error", [OperationalError("gone"), InterfaceError("closed")])
 async def test_job_is_retried_after_a_broken_connection(error):
-    assert await surely(failing(error, error)) == ("done", {})
+    assert await run_with_retries(failing(error, error)) == ("done", {})
 
 
 async def test_retried_job_learns_that_it_may_have_been_done():
-    assert await surely(failing(), again=False) == ("done", {"again": False})
-    assert await surely(failing(OperationalError("gone")), again=False) == ("done", {"again": True})
+    assert await run_with_retries(failing(), is_retry=False) == ("done", {"is_retry": False})
+    assert await run_with_retries(failing(OperationalError("gone")), is_retry=False) == (
+        "done",
+        {"is_retry": True},
+    )
 
 
 async def test_other_database_errors_are_raised():
     with pytest.raises(IntegrityError):
-        await surely(failing(IntegrityError("twice")))
+        await run_with_retries(failing(IntegrityError("twice")))
 
 
 async def test_missing_table_is_raised_and_not_retried():
@@ -55,7 +58,7 @@ async def test_missing_table_is_raised_and_not_retried():
     missing.__cause__ = sqlite3.OperationalError("no such table: django_mcp_session")
     missing.__cause__.sqlite_errorname = "SQLITE_ERROR"  # type: ignore[attr-defined]
     with pytest.raises(OperationalError, match="no such table"):
-        await surely(failing(missing))
+        await run_with_retries(failing(missing))
     assert not is_away(missing)
 
 
@@ -87,7 +90,7 @@ def with_sqlstate(error, state):
 @pytest.mark.parametrize("code", ["54000", 1153])
 async def test_statement_above_the_size_limit_is_not_retried(code):
     with pytest.raises(OperationalError):
-        await surely(failing(coded(code)))
+        await run_with_retries(failing(coded(code)))
 
 
 @pytest.mark.parametrize(
@@ -139,9 +142,9 @@ async def test_job_that_fails_while_others_succeed_is_given_up(monkeypatch):
     monkeypatch.setattr(jobs, "MAX_PAUSE_SECONDS", 0.001)
     lost = coded(2006)
     with pytest.raises(OperationalError):
-        await surely(while_others_succeed(lost, jobs.MAX_FAILURES))
-    await surely(while_others_succeed(lost, jobs.MAX_FAILURES - 1))
-    await surely(failing(*[lost] * 2 * jobs.MAX_FAILURES))
+        await run_with_retries(while_others_succeed(lost, jobs.MAX_FAILURES))
+    await run_with_retries(while_others_succeed(lost, jobs.MAX_FAILURES - 1))
+    await run_with_retries(failing(*[lost] * 2 * jobs.MAX_FAILURES))
 
 
 @pytest.mark.parametrize(
@@ -150,20 +153,20 @@ async def test_job_that_fails_while_others_succeed_is_given_up(monkeypatch):
 )
 async def test_temporary_errors_are_retried_without_limit(monkeypatch, error):
     monkeypatch.setattr(jobs, "MAX_PAUSE_SECONDS", 0.001)
-    await surely(while_others_succeed(error, 2 * jobs.MAX_FAILURES))
+    await run_with_retries(while_others_succeed(error, 2 * jobs.MAX_FAILURES))
 
 
 @pytest.mark.parametrize(("code", "is_kept"), [("55P03", True), ("25006", False), (1290, False)])
 async def test_read_only_connection_is_discarded_before_the_retry(monkeypatch, code, is_kept):
     closed = []
     monkeypatch.setattr(Environment, "discard_connections", lambda self: closed.append(True))
-    await surely(failing(coded(code)))
+    await run_with_retries(failing(coded(code)))
     assert closed == [True] * (not is_kept)
 
 
 async def test_busy_from_the_job_itself_is_raised():
     with pytest.raises(Busy, match="too many"):
-        await surely(failing(Busy("too many")))
+        await run_with_retries(failing(Busy("too many")))
 
 
 async def test_full_thread_pool_is_retried(monkeypatch):
@@ -176,12 +179,12 @@ async def test_full_thread_pool_is_retried(monkeypatch):
         return await run(*args, **options)
 
     monkeypatch.setattr(threads.log, "run", full)
-    assert await surely(failing(), again=False) == ("done", {"again": False})
+    assert await run_with_retries(failing(), is_retry=False) == ("done", {"is_retry": False})
 
 
 async def test_cancelled_task_stops_retrying(monkeypatch):
     monkeypatch.setattr(jobs, "FIRST_PAUSE_SECONDS", 60)
-    task = asyncio.ensure_future(surely(failing(OperationalError("gone"))))
+    task = asyncio.ensure_future(run_with_retries(failing(OperationalError("gone"))))
     await asyncio.sleep(0.05)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -190,12 +193,12 @@ async def test_cancelled_task_stops_retrying(monkeypatch):
 
 def test_insistently_retries_for_a_limited_time(monkeypatch):
     error = OperationalError("gone")
-    assert insistently(failing(error, error)) == ("done", {})
+    assert run_here_with_retries(failing(error, error)) == ("done", {})
     with pytest.raises(IntegrityError):
-        insistently(failing(IntegrityError("twice")))
+        run_here_with_retries(failing(IntegrityError("twice")))
     monkeypatch.setattr(jobs, "RETRY_FOR_SECONDS", 0.0)
     with pytest.raises(OperationalError, match="gone"):
-        insistently(failing(error))
+        run_here_with_retries(failing(error))
 
 
 @pytest.mark.parametrize("state", ["53400", "58P01", "58P02"])

@@ -18,7 +18,7 @@ from django_mcp.runtime import threads
 from django_mcp.storage import calls, databases, event_log, leases, poller, sessions, streams
 from django_mcp.storage import leases as processes
 from django_mcp.storage.databases import LOCKS, codes, one_transaction, rows
-from django_mcp.storage.jobs import BROKEN, surely
+from django_mcp.storage.jobs import BROKEN, run_with_retries
 
 from .loops import a_loop
 from .rows import call, session
@@ -159,7 +159,7 @@ def test_response_above_the_packet_limit_of_mariadb_is_not_retried():
     answer = '"' * (most // 2 + 1)  # each is escaped
     began = time.monotonic()
     with pytest.raises(TooLarge, match="Ask for less"):
-        asyncio.run(surely(event_log.finish, one.pk, 0, answer, stream.pk))
+        asyncio.run(run_with_retries(event_log.finish, one.pk, 0, answer, stream.pk))
     assert time.monotonic() - began < 5  # nothing was sent, and nothing is retried
     assert event_log.finish(one.pk, 0, "{}", stream.pk)
 

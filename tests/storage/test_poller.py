@@ -25,7 +25,7 @@ from django_mcp.storage import (
     wakeups,
 )
 from django_mcp.storage import leases as processes
-from django_mcp.storage.jobs import surely
+from django_mcp.storage.jobs import run_with_retries
 from tests.unreachable import unreachable
 
 from .loops import Reader, a_loop
@@ -398,7 +398,7 @@ def test_claim_with_a_broken_connection_is_recounted(loop, runner):
 
     async def claiming():
         async with poller.poller().claiming():
-            await surely(lambda: broken and raised(broken.pop()))
+            await run_with_retries(lambda: broken and raised(broken.pop()))
 
     loop.run(claiming())
     (resumed,) = loop.until(lambda: runner.resumed)

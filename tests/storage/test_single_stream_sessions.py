@@ -57,7 +57,8 @@ def test_session_is_created_with_its_stream():
         "sse",
     )
     assert (
-        single.begin_only_stream(id, server="default", owner="alice", user="1", again=True) == made
+        single.begin_only_stream(id, server="default", owner="alice", user="1", is_retry=True)
+        == made
     )
     assert Session.objects.count() == Stream.objects.count() == 1
 
@@ -66,7 +67,7 @@ def test_partly_created_session_gets_its_stream():
     id = sessions.new_id()
     half = {"server": "default", "owner": "", "user": None, "revision": ""}
     sessions.create(id=id, transport="sse", client_info={}, capabilities={}, **half)
-    made = single.begin_only_stream(id, server="default", owner="", user=None, again=True)
+    made = single.begin_only_stream(id, server="default", owner="", user=None, is_retry=True)
     assert made.current == stream().pk and Session.objects.count() == 1
 
 
@@ -75,8 +76,8 @@ def test_session_is_initialized_once(session):
     assert not single.introduce(session, "again", CLIENT_VALUES, "n2")
     session.refresh_from_db()
     assert session.revision == "2025-06-18" and events() == [(1, "hello")]
-    assert single.introduce(session, "hello", CLIENT_VALUES, "n1", again=True)
-    assert not single.introduce(session, "other", CLIENT_VALUES, "n3", again=True)
+    assert single.introduce(session, "hello", CLIENT_VALUES, "n1", is_retry=True)
+    assert not single.introduce(session, "other", CLIENT_VALUES, "n3", is_retry=True)
     assert events() == [(1, "hello")]
 
 
@@ -106,12 +107,12 @@ def test_retry_after_an_unknown_commit_finds_the_calls(session):
     before = [one.pk for one in made]
     for one in made:
         one.pk = None
-    assert single.enter_only_stream(session, made, ["said"], "n1", again=True) == at
+    assert single.enter_only_stream(session, made, ["said"], "n1", is_retry=True) == at
     assert [one.pk for one in made] == before and events() == [(1, "said")]
     # The same requests in another POST do not run again, also after their responses.
     Call.objects.update(state=DONE)
     with pytest.raises(single.DuplicateRequest):
-        single.enter_only_stream(session, [call(1), call(2)], (), "n2", again=True)
+        single.enter_only_stream(session, [call(1), call(2)], (), "n2", is_retry=True)
     assert Call.objects.count() == 2
 
 
@@ -122,15 +123,15 @@ def test_retry_after_an_unknown_commit_finds_calls_taken_over_meanwhile(session,
     single.enter_only_stream(session, made, (), "n1")
     Call.objects.update(process="taker", fence=1, state=state)
     made[0].process = "after"
-    single.enter_only_stream(session, made, (), "n1", again=True)
+    single.enter_only_stream(session, made, (), "n1", is_retry=True)
     assert Call.objects.count() == 1 and made[0].state == DONE and made[0].fence == 0
 
 
 def test_retry_after_an_unknown_commit_does_not_repeat_messages(session):
     single.enter_only_stream(session, (), ["said"], "n1")
-    single.enter_only_stream(session, (), ["said"], "n1", again=True)
+    single.enter_only_stream(session, (), ["said"], "n1", is_retry=True)
     assert events() == [(1, "said")]
-    single.enter_only_stream(session, (), ["said"], "n2", again=True)
+    single.enter_only_stream(session, (), ["said"], "n2", is_retry=True)
     assert events() == [(1, "said"), (2, "said")]
 
 
@@ -138,7 +139,7 @@ def test_retry_finds_a_call_cancelled_meanwhile(session):
     made = [call(1)]
     single.enter_only_stream(session, made)
     calls.cancel(session, "1")
-    single.enter_only_stream(session, made, again=True)
+    single.enter_only_stream(session, made, is_retry=True)
     assert made[0].cancelled and Call.objects.count() == 1
 
 

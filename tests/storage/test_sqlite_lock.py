@@ -12,7 +12,7 @@ from django.db.backends.sqlite3.base import DatabaseWrapper
 
 from django_mcp.storage import databases, sqlite
 from django_mcp.storage.databases import codes
-from django_mcp.storage.jobs import insistently
+from django_mcp.storage.jobs import run_here_with_retries
 
 from .rows import given
 
@@ -177,7 +177,7 @@ def test_insistently_retries_after_the_busy_timeout(opened):
         waiting.cursor().execute("INSERT INTO kept VALUES (1)")
 
     with transaction_on(holding):
-        writing = Thread(target=lambda: insistently(keep))
+        writing = Thread(target=lambda: run_here_with_retries(keep))
         writing.start()
         while len(tried) < 3:
             time.sleep(0.01)

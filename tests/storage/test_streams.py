@@ -113,10 +113,10 @@ def test_retry_of_a_committed_open_returns_the_same_stream():
     made = session()
     stream = streams.open(made, calls=[one := call()], messages=["a"], nonce="n1")
     calls.cancel(made, "1")
-    same = streams.open(made, calls=[again := call()], messages=["a"], nonce="n1", again=True)
+    same = streams.open(made, calls=[again := call()], messages=["a"], nonce="n1", is_retry=True)
     assert same == stream and again.pk == one.pk and again.cancelled and again.stream_id == same.pk
     assert refreshed(made).streams == 1 and Event.objects.count() == 1
-    other = streams.open(made, calls=[call(2)], nonce="n2", again=True)
+    other = streams.open(made, calls=[call(2)], nonce="n2", is_retry=True)
     assert other != stream and Stream.objects.count() == 2
 
 
@@ -460,7 +460,7 @@ def test_concurrently_opened_streams_are_all_counted():
 def test_ended_session_opens_no_stream():
     sessions.end(made := session())
     with pytest.raises(sessions.SessionEnded):
-        streams.open(made, calls=[call()], nonce="n", again=True)
+        streams.open(made, calls=[call()], nonce="n", is_retry=True)
     assert not Stream.objects.exists()
 
 
@@ -478,7 +478,7 @@ def test_retry_waits_for_the_commit_of_the_first_open():
 
     def again():
         begun.wait(10)
-        return streams.open(made, calls=[call()], nonce="n", again=True)
+        return streams.open(made, calls=[call()], nonce="n", is_retry=True)
 
     assert len(set(together(first, again))) == 1
 

@@ -679,7 +679,7 @@ async def test_close_leaves_no_tasks_and_jobs(server, work):
     await until(lambda: len(work.begun) == 2 and pipe.sent)
     await pipe.conversation.close()
     assert sorted(work.ended) == ["async", "sync"]
-    assert asyncio.all_tasks() == tasks and threads.tools._pending == 0
+    assert asyncio.all_tasks() == tasks and threads.tools.pending() == 0
     assert [m.get("method", m.get("id")) for m in pipe.sent] == [
         "notifications/subscriptions/acknowledged", "notifications/cancelled", 3,
     ]  # fmt: skip
@@ -712,7 +712,7 @@ async def test_close_does_not_wait_forever(server, work):
     await pipe.conversation.close(0.1)
     assert time.monotonic() - before < SECONDS
     let_go.set()
-    await until(lambda: not threads.tools._pending and len(asyncio.all_tasks()) == 1)
+    await until(lambda: not threads.tools.pending() and len(asyncio.all_tasks()) == 1)
     assert pipe.sent == []
     gc.collect()
 

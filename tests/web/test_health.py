@@ -143,9 +143,9 @@ def test_hanging_database_blocks_one_thread_and_times_out(site, no_cache, monkey
             return said[0]["status"], said[1]["body"]
 
         found = await asyncio.gather(*(one() for _ in range(20)))
-        assert threads.lookups._pending == 1
+        assert threads.lookups.pending() == 1
         released.set()
-        while threads.lookups._pending:  # noqa: ASYNC110 - threads tell nobody
+        while threads.lookups.pending():  # noqa: ASYNC110 - threads tell nobody
             await asyncio.sleep(0.01)
         return found
 

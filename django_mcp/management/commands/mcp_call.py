@@ -85,7 +85,7 @@ class Command(HelpfulCommand):
         server = people.server_with_declarations(options["server"])
         principal = people.principal(options["user"], options["scope"])
         if options["user"] is None:
-            self.note("Called by nobody: without --user there are only PUBLIC tools.")
+            self.note("Calling anonymously: without --user there are only PUBLIC tools.")
         try:
             result = asyncio.run(self._call(server, principal, tool, options))
         except KeyboardInterrupt:
@@ -148,7 +148,7 @@ class Command(HelpfulCommand):
             yield
             return
         if tool._is_async or not (tool.read_only or tool.atomic):
-            raise CommandError(f"{name} runs in no transaction that could be rolled back.")
+            raise CommandError(f"{name} runs in no transaction, so --dry-run cannot roll it back.")
         around.append(_rolled_back)
         try:
             yield
@@ -194,7 +194,7 @@ class Command(HelpfulCommand):
         if result.error is not None and result.code == MISSING_CAPABILITY:
             required = (result.error.data or {}).get("requiredCapabilities", ())
             needs = ", ".join(sorted(required)) or "something"
-            return f"{tool} needs {needs} of its client: call it at a terminal."
+            return f"{tool} needs a client that supports {needs}: run the command in a terminal."
         if result.bugs:
             bug = result.bugs[0]
             return f"{tool} has a bug: {type(bug).__name__}: {bug}"
@@ -246,7 +246,7 @@ def _arguments(definition: JSON, options: JSON) -> JSON:
     given = _from_json(options["json"]) if options["json"] else {}
     found = arguments(options["arguments"], definition["inputSchema"])
     if twice := sorted(given.keys() & found):
-        raise CommandError(f"{', '.join(twice)}: given twice, by --json too.", returncode=2)
+        raise CommandError(f"{', '.join(twice)}: given twice, also in --json.", returncode=2)
     return given | found
 
 
@@ -260,7 +260,7 @@ def _from_json(text: str) -> JSON:
     except (OSError, ValueError) as error:
         raise CommandError(f"--json: {error}", returncode=2) from None
     if not isinstance(found, dict):
-        raise CommandError("--json: arguments are an object.", returncode=2)
+        raise CommandError("--json must be a JSON object.", returncode=2)
     return found
 
 

@@ -150,7 +150,7 @@ class Command(HelpfulCommand):
     def _list(self) -> None:
         rows = [(one.key, one.name, "http, stdio" if starts(one) else "http") for one in CLIENTS]
         self.write_table(rows, self.style.SUCCESS, indent="")
-        self.note("For one of them: manage.py mcp_connect CLIENT")
+        self.note("To show the configuration of a client: manage.py mcp_connect CLIENT")
 
     def _print(self, wanted: ServerEntry, token: str | None) -> None:
         one, found = wanted.client, None
@@ -184,20 +184,20 @@ class Command(HelpfulCommand):
         """Warn about what may not be intended."""
         if wanted.command:
             if not options["user"]:
-                self._warn("Without --user it acts as nobody, and sees what is PUBLIC.")
+                self._warn("Without --user, the client can use only what is PUBLIC.")
             return
         if "URL" not in settings.given():
             self._warn(f'DJANGO_MCP["URL"] is not set, so the address is {wanted.url}.')
         if old := sse_address(wanted.server):
-            self.note(f"A client that can only do HTTP+SSE takes {old}.")
+            self.note(f"Clients that support only HTTP+SSE use {old}.")
         if token is None and not options["new_token"] and not wanted.client.advice:
             self._warn(self._tokenless(wanted, options))
 
     def _tokenless(self, wanted: ServerEntry, options: dict[str, Any]) -> str:
-        ways = f"mcp_connect {wanted.client.key} --user NAME --new-token makes one"
+        ways = f"mcp_connect {wanted.client.key} --user NAME --new-token creates one"
         if options["write"]:
-            return f"Without a token it sees what is PUBLIC: {ways}."
-        return f"Put an access token in the place of {PLACEHOLDER}: {ways}."
+            return f"Without a token, the client can use only what is PUBLIC: {ways}."
+        return f"Replace {PLACEHOLDER} with an access token: {ways}."
 
     def _warn(self, words: str) -> None:
         self.note(words, self.style.WARNING)
@@ -215,7 +215,7 @@ def wish(options: dict[str, Any]) -> ServerEntry:
     server = people.find_server(options["server"])
     name = options["name"] or short_name(server)
     if not NAME.fullmatch(name):
-        raise CommandError("--name is 1 to 64 letters, digits, - and _, the first of them no -.")
+        raise CommandError("--name must be 1 to 64 letters, digits, - and _, the first not -.")
     command = own_command(options["user"], server) if options["stdio"] else None
     folder = Path.cwd() if options["project"] else None
     return ServerEntry(found, name, address(server), command, folder, server)
@@ -240,15 +240,15 @@ def problems(wanted: ServerEntry, options: dict[str, Any], secret: bool) -> Iter
     one = wanted.client
     if wanted.command is None:
         if options["user"] and not options["new_token"]:
-            yield "--user goes with --stdio or --new-token: over HTTP a token says who it is."
+            yield "--user needs --stdio or --new-token: over HTTP, the token decides the user."
         if options["new_token"] and not options["user"]:
-            yield "Whom is the token to act for? --user NAME"
+            yield "--new-token needs the user that the token acts as: --user NAME."
         if secret and one.advice:
-            yield f"{one.name} sends no access token: it sees what is PUBLIC."
+            yield f"{one.name} cannot send an access token: it can use only what is PUBLIC."
     elif secret:
-        yield "Over stdio there is no token: --user says whom it acts for."
+        yield "Over stdio there is no token: name the user with --user."
     elif not starts(one):
-        yield f"{one.name} starts no programs: it connects over HTTP."
+        yield f"{one.name} cannot start a program: it connects over HTTP."
     if options["write"]:
         yield from problems_of_writing(wanted, secret)
 
@@ -256,13 +256,13 @@ def problems(wanted: ServerEntry, options: dict[str, Any], secret: bool) -> Iter
 def problems_of_writing(wanted: ServerEntry, secret: bool) -> Iterator[str]:
     one = wanted.client
     if one.file is None:
-        yield f"There is no configuration of {one.name} to write to: --print shows what to do."
+        yield f"{one.name} has no configuration file to write to: --print shows what to do."
     elif wanted.folder and wanted.path is None:
-        yield f"{one.name} has no configuration of a project: --global writes your own."
+        yield f"{one.name} has no configuration file for a project: use --global."
     elif wanted.folder and secret:
         yield (
-            f"{one.file.project} is for all who work in this folder, and a token for one: "
-            "--global keeps it in your own configuration, --stdio needs none."
+            f"{one.file.project} may be shared with others, and the token is one user's: use "
+            "--global to write it to your own configuration, or --stdio, which needs none."
         )
 
 
@@ -286,13 +286,13 @@ def write_file(wanted: ServerEntry, token: str | None, say: Callable[[str], None
     done = write(file, path, wanted.name, wanted.entry(token), secret=bool(token))
     say(told(done, wanted.name))
     if done.backup:
-        say(f"As it was: {done.backup}")
+        say(f"The file before the change: {done.backup}")
 
 
 def told(done: FileChange, name: str) -> str:
     if done.kind == "same":
-        return f"{name!r} is in {done.path} as it should be: nothing was changed."
-    rest = f"; {done.others} others stay" if done.others else ""
+        return f"{name!r} is in {done.path} already: nothing was changed."
+    rest = f"; {done.others} others are unchanged" if done.others else ""
     if done.kind == "added":
         return f"Added {name!r} to {done.path}{rest}."
     return f"Replaced {', '.join(done.keys)} of {name!r} in {done.path}{rest}."

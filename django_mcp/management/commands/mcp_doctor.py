@@ -128,12 +128,15 @@ def over_http(server: Server, url: str | None, token: str | None, seconds: float
     if url is None:
         url = address(server)
         if "URL" not in settings.given():
-            yield note("No server is visited.", "mcp_doctor URL visits one that runs.")
+            yield note("No running server is checked.", "To check one: mcp_doctor URL.")
             return
         try:
             ProbeClient(url, min(seconds, 3)).ask("OPTIONS", {})
         except Unreachable as unreachable:
-            yield note(f"No server is visited: {unreachable}", "Start it, and ask again.")
+            yield note(
+                f"No running server is checked: {unreachable}",
+                "Start it, and run mcp_doctor again.",
+            )
             return
     yield note(url)
     yield from LiveChecks(url, token, seconds).findings()
@@ -164,9 +167,11 @@ def sane(url: str | None) -> str | None:
     except ValueError:
         usable = False
     if not usable or not url.isascii() or not url.isprintable() or " " in url:
-        raise CommandError("URL is such as https://shop.example/mcp.", returncode=2)
+        raise CommandError(
+            "URL must be a full URL, such as https://shop.example/mcp.", returncode=2
+        )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise CommandError(
-            "URL is scheme, host and path alone: a token goes into --token.", returncode=2
+            "URL must have only scheme, host and path. Give a token with --token.", returncode=2
         )
     return url

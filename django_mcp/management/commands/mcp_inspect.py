@@ -201,9 +201,9 @@ def _read(file: Path) -> dict[str, Any]:
         hint = f"'--output {file}' writes it."
         raise CommandError(f"{file}: {error.strerror}. {hint}", returncode=2) from None
     except ValueError as error:
-        raise CommandError(f"{file} is no snapshot: {error}", returncode=2) from None
+        raise CommandError(f"{file} is not a snapshot: {error}", returncode=2) from None
     if not isinstance(found, dict):
-        raise CommandError(f"{file} is no snapshot.", returncode=2)
+        raise CommandError(f"{file} is not a snapshot.", returncode=2)
     return found
 
 

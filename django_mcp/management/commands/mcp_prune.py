@@ -14,9 +14,9 @@ LABELS = {
     "sessions": "idle sessions",
     "calls": "finished calls",
     "steps": "results of request.once",
-    "changes": "changes of rows that subscribers were notified of",
+    "changes": "old changes of rows",
     "interests": "subscribed models",
-    "visibility_snapshots": "what lists showed to users",
+    "visibility_snapshots": "stored lists of what users could see",
 }
 
 

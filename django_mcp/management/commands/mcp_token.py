@@ -40,7 +40,7 @@ def create_options(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--scope", metavar="SCOPE", nargs="+", action="extend", default=[],
-        help="scopes that limit the token (default: everything that the user may do)",
+        help="scope that limits the token; repeat it for several (default: no limit)",
     )  # fmt: skip
     parser.add_argument(
         "--days", metavar="N", type=lifetime, default=DEFAULT_DAYS,
@@ -107,14 +107,14 @@ class Command(BaseCommand):
             found = found.filter(user=find_user(user))
         shown = [token for token in found if all or state(token) == VALID]
         if not shown:
-            self.stderr.write("No tokens." if all else "No valid tokens; --all shows every one.")
+            self.stderr.write("No tokens." if all else "No valid tokens. --all shows all tokens.")
             return
         for line in table([HEADER, *map(_cells, shown)]):
             self.stdout.write(line)
 
     def _revoke(self, tokens: list[str], user: str | None, **other: Any) -> None:
         if bool(tokens) == (user is not None):
-            raise CommandError("Name tokens to revoke, or a user with --user.", returncode=2)
+            raise CommandError("Give IDs of tokens to revoke, or a user with --user.", returncode=2)
         found = [_named(token) for token in tokens]
         found += [_of(find_user(user))] if user is not None else []
         count = sum(map(revoke, found))
@@ -132,7 +132,7 @@ def make(
     """Return a new token for the user of that name, and its secret. Raise ``CommandError``."""
     owner = find_user(user)
     if not owner.is_active:
-        raise CommandError(f"{user!r} is not active: a token would open nothing for them.")
+        raise CommandError(f"{user!r} is inactive: the server would reject the token.")
     expires = timezone.now() + timedelta(days=days) if days else None
     server_name = "" if server is None else find_server(server).name
     allowed = checked_scopes(scopes)
@@ -142,7 +142,7 @@ def make(
 def _label(name: str) -> str:
     longest = Token._meta.get_field("name").max_length or 0
     if not 0 < len(name) <= longest or not name.isprintable():
-        raise CommandError(f"--name is a line of 1 to {longest} characters.")
+        raise CommandError(f"--name must be one line of 1 to {longest} characters.")
     return name
 
 
@@ -153,9 +153,9 @@ def _named(text: str) -> QuerySet[Token]:
     elif text.isdecimal() and len(text) < 19:
         found, shown = Token.objects.filter(pk=int(text)), f"token {text}"
     else:
-        raise CommandError("A token is named by its ID: see 'mcp_token list --all'.")
+        raise CommandError("Give the ID of a token: see 'mcp_token list --all'.")
     if not found.exists():
-        raise CommandError(f"There is no {shown}. 'mcp_token list --all' shows every one.")
+        raise CommandError(f"There is no {shown}. 'mcp_token list --all' shows all tokens.")
     return found
 
 

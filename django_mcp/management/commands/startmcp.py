@@ -18,7 +18,8 @@ from ..output import HelpfulCommand
 from ..starter_file import StarterFile, generate_starter_file
 
 NEXT = """\
-Review the file. Users who may view a model in the admin can read the fields that it lists. Then:
+Review the file. Users with Django's view permission for a model can read the listed fields of all
+its rows: restrictions in a ModelAdmin do not apply. Then:
   manage.py check                          checks the file
   manage.py mcp_inspect --user NAME        shows what a user may use
   manage.py mcp_connect CLIENT             connects a client"""

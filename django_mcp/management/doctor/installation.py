@@ -252,7 +252,8 @@ def stdio(server: Server, user: str | None) -> Findings:
     output = strange[0].decode(errors="replace") if strange else (last_line or ["nothing"])[0]
     yield problem(
         f"mcp_stdio does not answer as it should (exit code {done.returncode}): {output[:200]}",
-        "What is printed while the project starts is no MCP. Try: " + json.dumps(command),
+        "The project prints something else while it starts, which is not MCP. Try: "
+        + json.dumps(command),
     )
 
 
@@ -316,7 +317,7 @@ def application() -> Findings:
     if not path:
         yield warning(
             "ASGI_APPLICATION is not set, so it is not known what is served.",
-            "Set it to the path of what asgi.py makes: daphne's runserver needs it.",
+            "Set it to the path of the application in asgi.py: daphne's runserver needs it.",
         )
         return
     try:
@@ -397,8 +398,8 @@ def address() -> Findings:
         )
     elif origin.scheme == "http" and not is_local(host):
         yield warning(
-            f"{settings.URL} is not https: access tokens go through the net in the clear.",
-            "Serve it through https.",
+            f"{settings.URL} is not https: access tokens are sent unencrypted.",
+            "Serve it over https.",
         )
     else:
         yield ok(f"The public origin is {settings.URL}.")

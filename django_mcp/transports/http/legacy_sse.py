@@ -31,7 +31,7 @@ from ...protocol.connection import ClientCall
 from ...protocol.jsonrpc import JSON, InvalidRequest, encode
 from ...protocol.sse import MAX_NUMBER
 from ...storage import calls, sessions, streams
-from ...storage.jobs import surely
+from ...storage.jobs import run_with_retries
 from ...storage.wakeups import Event, StreamWakeup, wake_readers
 from .request import RequestRejected
 from .sessions import GONE, attend, handle_events, run_initialize
@@ -156,11 +156,11 @@ async def get(exchange: Exchange) -> None:
 
 async def _begun(exchange: Exchange, key: str) -> Session:
     who = SessionCaller.of(exchange.principal)
-    return await surely(
+    return await run_with_retries(
         streams.begin_only_stream, id_of(key),
         server=exchange.server.name, owner=exchange.principal.key,
         user=who.user, scopes=who.scopes, host=exchange.host, remote=exchange.remote,
-        again=False,
+        is_retry=False,
     )  # fmt: skip
 
 
@@ -171,7 +171,7 @@ async def _get_position(exchange: Exchange, session: Session, after: int) -> Str
     a new one. The stream answers many requests, and it is unknown which responses are lost.
     """
     try:
-        at = await surely(_taken, session, exchange.principal, after)
+        at = await run_with_retries(_taken, session, exchange.principal, after)
     except sessions.SessionEnded:
         raise RequestRejected(404, GONE) from None
     if at is None:
@@ -255,7 +255,9 @@ async def _introduced(
     }  # fmt: skip
     if "error" in response:
         await _say(session, [response])
-    elif await surely(streams.introduce, session, encode(response), settled, nonce, again=False):
+    elif await run_with_retries(
+        streams.introduce, session, encode(response), settled, nonce, is_retry=False
+    ):
         wake_readers(StreamWakeup(session.current or 0, changed=True))
     else:
         await _say(session, [connection.error(call, InvalidRequest(AGAIN))])
@@ -299,7 +301,9 @@ async def _say(session: Session, messages: Sequence[JSON]) -> None:
     """Write responses to the session's stream. Raise ``RequestRejected`` or ``Busy``."""
     texts, nonce = [encode(message) for message in messages], uuid.uuid4().hex
     try:
-        stream = await surely(streams.enter_only_stream, session, (), texts, nonce, again=False)
+        stream = await run_with_retries(
+            streams.enter_only_stream, session, (), texts, nonce, is_retry=False
+        )
     except sessions.SessionEnded:
         raise RequestRejected(404, GONE) from None
     wake_readers(StreamWakeup(stream, changed=True))

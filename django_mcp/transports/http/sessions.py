@@ -27,7 +27,7 @@ from ...protocol.connection import Answered, Cancelled, ClientCall, Connection, 
 from ...protocol.jsonrpc import JSON, UnsupportedVersion, encode, is_id
 from ...protocol.revisions import REVISIONS
 from ...storage import sessions
-from ...storage.jobs import surely
+from ...storage.jobs import run_with_retries
 from ...storage.wakeups import StreamWakeup, wake_readers
 from .request import Pairs, RequestRejected
 from .security import check_names, check_scopes
@@ -120,8 +120,8 @@ async def _find_position(exchange: Exchange, session: Session) -> StreamPosition
     server, who, nonce = exchange.server, exchange.principal, uuid.uuid4().hex
     try:
         if cursor is None:
-            return await surely(begun, server, session, who, nonce, again=False)
-        at = await surely(resumed, server, session, who, cursor, nonce, again=False)
+            return await run_with_retries(begun, server, session, who, nonce, is_retry=False)
+        at = await run_with_retries(resumed, server, session, who, cursor, nonce, is_retry=False)
     except sessions.SessionEnded:
         raise RequestRejected(404, GONE) from None
     if at is None:
@@ -199,7 +199,7 @@ async def _handle_event(session: Session, principal: Principal, event: Event) ->
         case Answered() | Cancelled():
             await call_manager().receive(session, principal, event)
         case Notice(method="notifications/initialized"):
-            await surely(sessions.initialize, session)
+            await run_with_retries(sessions.initialize, session)
 
 
 async def _acknowledge(
@@ -291,7 +291,7 @@ async def run_initialize(exchange: Exchange, connection: Connection, call: Clien
 async def _begun(exchange: Exchange, connection: Connection) -> Pairs:
     """Create a session. Return the response header ``Mcp-Session-Id``."""
     state, who = connection.state, SessionCaller.of(exchange.principal)
-    id, _ = await surely(
+    id, _ = await run_with_retries(
         sessions.create, server=exchange.server.name, owner=exchange.principal.key,
         user=who.user, scopes=who.scopes, revision=state.revision, client_info=state.client_info,
         capabilities=state.capabilities, host=exchange.host, remote=exchange.remote,

@@ -46,7 +46,7 @@ from ...protocol.jsonrpc import Id, InternalError, encode
 from ...protocol.sse import MAX_NUMBER
 from ...runtime.runtime import Service, SharedTimer
 from ...storage import calls, event_log, sessions, streams
-from ...storage.jobs import surely
+from ...storage.jobs import run_with_retries
 from ...storage.stream_reader import StreamEnd, StreamReader
 from ...storage.streams import StreamState
 from ...storage.wakeups import Event, StreamWakeup, stream_wakeups
@@ -137,7 +137,9 @@ class ClientPinger:
         call_manager().spawn(self._next())
 
     async def _next(self) -> None:
-        is_answered = not self._sent or await surely(streams.pong, self._tail.stream) == self._sent
+        is_answered = (
+            not self._sent or await run_with_retries(streams.pong, self._tail.stream) == self._sent
+        )
         if self._is_over:
             return
         if is_answered:
@@ -176,7 +178,7 @@ def is_pong(id: Id) -> bool:
 async def note_pong(session: Session, id: str) -> None:
     """Record the response to a ping on a stream of this session; ignore ids that are no ping's."""
     if place := parse_event_id(id.removeprefix(PREFIX)):
-        await surely(streams.note_pong, session, place[0], id)
+        await run_with_retries(streams.note_pong, session, place[0], id)
 
 
 RETRY_MILLISECONDS = 500  # milliseconds after which a client reconnects (the SSE field "retry")
@@ -322,7 +324,7 @@ def _release_soon(tail: StreamReader) -> None:
 async def _release_idle(tail: StreamReader) -> None:
     """Release the tail once no call of its stream runs and it has sent all their responses."""
     while tail in stream_wakeups().at(tail.stream):
-        if not await surely(calls.are_running, tail.stream):
+        if not await run_with_retries(calls.are_running, tail.stream):
             tail.wake(StreamWakeup(tail.stream, changed=True))
             tail.release()
             return
@@ -353,7 +355,7 @@ async def _send_events(
         while not isinstance(found := await tail.events(), StreamEnd):
             await exchange.write(encoding.events(tail.stream, found) or pinging.take() or ALIVE)
             if is_unread and found:
-                await surely(streams.note_sent, tail.stream)
+                await run_with_retries(streams.note_sent, tail.stream)
                 is_unread = False
     except (ClientDisconnected, asyncio.CancelledError):
         if at.has_news:
@@ -383,7 +385,7 @@ async def left(session: int, stream: int, number: int, *, unread: bool = False) 
     stream's first connection, the stream is closed.
     """
     with suppress(sessions.SessionEnded):
-        await surely(streams.leave, session, stream, number, unread=unread)
+        await run_with_retries(streams.leave, session, stream, number, unread=unread)
 
 
 LOST = "Part of what was said about this request is no longer kept, and with it its answer."
@@ -405,17 +407,17 @@ class StreamPosition(NamedTuple):
 
 
 def begun(
-    server: Server, session: Session, principal: Principal, nonce: str, *, again: bool = False
+    server: Server, session: Session, principal: Principal, nonce: str, *, is_retry: bool = False
 ) -> StreamPosition:
     """Open a new stream for the session's notifications. Runs in a thread.
 
     Raise ``Gone`` if the session was deleted, or if the token has fewer scopes than those that
-    the session was used with. Raise ``Busy`` if there are too many streams. ``again``, with the
+    the session was used with. Raise ``Busy`` if there are too many streams. ``is_retry``, with the
     same ``nonce``, repeats an attempt whose commit is unknown.
     """
     if not may_hear(session, principal):
         raise sessions.SessionEnded
-    return _anew(server, session, nonce, again=again)
+    return _anew(server, session, nonce, is_retry=is_retry)
 
 
 def may_hear(session: Session, principal: Principal) -> bool:
@@ -426,12 +428,12 @@ def may_hear(session: Session, principal: Principal) -> bool:
 
 
 def _anew(
-    server: Server, session: Session, nonce: str, *, missed: bool = False, again: bool = False
+    server: Server, session: Session, nonce: str, *, missed: bool = False, is_retry: bool = False
 ) -> StreamPosition:
     told = broadcaster.all_notifications(server, session) if missed else []
     stream = streams.open(
         session, standalone=True, messages=told, words=broadcaster.encoder_of(session), nonce=nonce,
-        again=again,
+        is_retry=is_retry,
     )  # fmt: skip
     return StreamPosition(stream.pk, has_news=True)
 
@@ -443,7 +445,7 @@ def resumed(
     event_id: str,
     nonce: str = "",
     *,
-    again: bool = False,
+    is_retry: bool = False,
 ) -> StreamPosition | None:
     """Return the position after that event; None if this session never sent it. Runs in a thread.
 
@@ -455,7 +457,7 @@ def resumed(
     if found is None and not sessions.exists(session):
         raise sessions.SessionEnded
     if found is not None and found.has_news and found.is_over:
-        return _anew(server, session, nonce, missed=found.given is not None, again=again)
+        return _anew(server, session, nonce, missed=found.given is not None, is_retry=is_retry)
     return found
 
 

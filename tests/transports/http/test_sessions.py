@@ -537,7 +537,7 @@ def test_standalone_stream_is_opened_once_after_an_unknown_commit(newest, monkey
     attempts = []
 
     def broken(*args, **kwargs):
-        attempts.append(kwargs["again"])
+        attempts.append(kwargs["is_retry"])
         stream = resuming.begun(*args, **kwargs)
         if len(attempts) == 1:
             raise OperationalError("nobody knows")

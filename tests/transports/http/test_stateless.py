@@ -537,7 +537,7 @@ def test_too_many_token_lookups_are_rejected(http, private, secret, monkeypatch)
     monkeypatch.setattr(threads.lookups, "_queue", -2)
     talk = http(secret, server=private).start("tools/list").wait()
     assert talk.status == 503 and int(talk.headers["retry-after"]) >= 1
-    assert threads.lookups._pending == 0
+    assert threads.lookups.pending() == 0
 
 
 # Listening.

@@ -16,7 +16,7 @@ from django_mcp.calls.session_calls import call_manager
 from django_mcp.models import Call, Session, Token
 from django_mcp.protocol.revisions import LATEST
 from django_mcp.storage import calls
-from django_mcp.storage.jobs import surely
+from django_mcp.storage.jobs import run_with_retries
 from django_mcp.storage.leases import lease
 from django_mcp.transports.http import shutdown as ends
 from django_mcp.transports.http import streams
@@ -358,7 +358,7 @@ def test_revocation_ends_a_parked_call(http, server, secret, alice):
 
     async def late():
         later = timezone.now() + timedelta(hours=1)
-        for one in await surely(lambda: calls.overdue(later, lease.hold())):
+        for one in await run_with_retries(lambda: calls.overdue(later, lease.hold())):
             call_manager().expired(one)
 
     client.run(late())

@@ -3,4 +3,4 @@
 from .settings import APP, PAGE
 
 NAME = 'name = "tests.oauth.third.project"; label = "third"'
-exec(compile(APP.replace('name = "shop"', NAME), str(PAGE), "exec", dont_inherit=True))
+exec(compile(APP.replace('name = "accounts"', NAME), str(PAGE), "exec", dont_inherit=True))

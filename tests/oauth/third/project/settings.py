@@ -17,7 +17,7 @@ NAMED = "https://id.example/realms/shop"
 
 exec(compile(SHOWN.replace(NAMED, os.environ["COMPANY"]), str(PAGE), "exec", dont_inherit=True))
 # There is no such app but the page's own module.
-INSTALLED_APPS[INSTALLED_APPS.index("shop")] = "tests.oauth.third.project"  # noqa: F405
+INSTALLED_APPS[INSTALLED_APPS.index("accounts")] = "tests.oauth.third.project"  # noqa: F405
 DJANGO_MCP["OAUTH"]["UPSTREAM"] = "tests.oauth.third.project.upstream.Accounts"  # noqa: F405
 ROOT_URLCONF = "tests.oauth.third.project.urls"
 EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"

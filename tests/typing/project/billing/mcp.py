@@ -43,7 +43,7 @@ class InvoiceResource(mcp.ModelResource):
     def get_queryset(self, request: mcp.Request) -> QuerySet[Invoice]:
         return super().get_queryset(request).filter(company__members=request.user)
 
-    def has_object_permission(self, request: mcp.Request, obj: Invoice, operation: str) -> bool:
+    def has_object_permission(self, request: mcp.Request, obj: Invoice, action: str) -> bool:
         return obj.total < 1000
 
     def get_title(self, request: mcp.Request, row: Invoice) -> str:

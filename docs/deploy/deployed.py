@@ -1,12 +1,16 @@
-"""Settings of the deployment. Values that differ between machines are in shop.env."""
+# /srv/shop/shop/deployed.py: what differs from shop/settings.py in production.
+# Values that differ between machines are in shop.env.
 
 import os
+
+from .settings import *
 
 DEBUG = False
 SECRET_KEY = os.environ["SECRET_KEY"]  # the same on all machines
 ALLOWED_HOSTS = ["shop.example"]
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")  # nginx.conf always sets it
-DJANGO_MCP = {"URL": "https://shop.example"}
+DJANGO_MCP = {**DJANGO_MCP, "URL": "https://shop.example"}  # keeps its other values
+STATIC_ROOT = "/srv/shop/static"  # collectstatic writes there, and nginx reads from there
 
 DATABASES = {
     "default": {
@@ -24,7 +28,7 @@ DATABASES = {
             # reconnect_timeout the pool would double the pause after each attempt, up to minutes.
             "pool": {"min_size": 2, "max_size": 24, "timeout": 10, "reconnect_timeout": 5},
             "connect_timeout": 5,
-            # Detect a broken network within about ten seconds, on this side ...
+            # TCP keep-alive: detect a broken network within about ten seconds, on this side ...
             "keepalives_idle": 4, "keepalives_interval": 2, "keepalives_count": 2,
             "tcp_user_timeout": 8000,
             # ... and in PostgreSQL, which then rolls back the transactions of a lost worker.
