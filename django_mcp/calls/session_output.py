@@ -2,9 +2,9 @@
 
 A fast call that sends no messages and asks nothing gets plain JSON and no rows. The calls of the
 POST and their messages are stored when a call sends a message, asks a question, needs a step or is
-durable, and after ``JSON_GRACE`` seconds. Then the HTTP response is a stream of events. Its reader gets what this
-process commits by wake-ups, and reads everything else from the rows. If a tool has committed its
-outcome, that outcome is the response, whatever happens later.
+durable, and after ``JSON_GRACE`` seconds. Then the HTTP response is a stream of events. Wake-ups
+bring its reader the events that this process commits, and it reads all others from the rows. If a
+tool has committed its outcome, that outcome is the response, whatever happens later.
 
 A cancel has an effect only before ``SessionCall.decide``, which runs just before the commit. From
 then on the outcome stands and the call sends nothing more.
