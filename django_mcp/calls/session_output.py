@@ -276,7 +276,7 @@ def response_wakeup(stream: int, stored: StoredResponse, text: str) -> StreamWak
     """Return the wake-up for the readers of a stream in which a response was stored."""
     if stored.seq is None:
         return StreamWakeup(stream, changed=True)
-    return StreamWakeup(stream, [(stored.seq, text)], closed=stored.closed)
+    return StreamWakeup(stream, [(stored.seq, text)], closed=stored.closed, reader=stored.reader)
 
 
 def _is_success(response: JSON | None) -> bool:

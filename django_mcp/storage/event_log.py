@@ -165,13 +165,14 @@ Outcomes = dict[EventAddress, int | None]
 
 
 class StoredResponse(NamedTuple):
-    """A response in the log: its number in the stream, and whether it has closed the stream.
+    """A response in the log: its number in the stream, and what readers of the stream must know.
 
     ``seq`` is None if an earlier attempt stored it, whose commit was in doubt.
     """
 
     seq: int | None
-    closed: bool
+    closed: bool = False  # it was the last response that the stream owed
+    reader: int = 0  # the connection that reads the stream: others have ended
 
 
 class _Fenced(Exception):
@@ -350,7 +351,7 @@ def finish(
     if _mark_done(call_id, fence, has_asked=has_asked):
         return _append_response(stream_id, message)
     mine = rows(Call).filter(pk=call_id, fence=fence, cancelled=False)
-    return StoredResponse(None, False) if is_retry and mine.filter(state=DONE).exists() else None
+    return StoredResponse(None) if is_retry and mine.filter(state=DONE).exists() else None
 
 
 def finish_here(
@@ -381,9 +382,9 @@ def _append_response(stream_id: int, message: str) -> StoredResponse | None:
     stream = rows(Stream).filter(pk=stream_id)
     if not stream.filter(closed=False).update(**settled(), **added):
         return None
-    last, closed = stream.values_list("last", "closed").get()
+    last, closed, reader = stream.values_list("last", "closed", "reader").get()
     insert([NewEvent(stream_id, last, message, size, final=True)])
-    return StoredResponse(last, closed)
+    return StoredResponse(last, closed, reader)
 
 
 def settled() -> dict[str, object]:

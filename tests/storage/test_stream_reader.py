@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from django_mcp.calls.session_output import response_wakeup
 from django_mcp.models import Event, Stream
 from django_mcp.storage import event_log, streams
 from django_mcp.storage import stream_reader as module
@@ -176,10 +177,20 @@ def test_wakeup_with_the_last_event_does_not_skip_earlier_ones(manual_loop):
     reader = Reader(manual_loop, stream)
     reader.until(1)
     append(manual_loop, stream, "b", wake=False)  # by another process
-    assert event_log.finish(one.pk, 0, "the end", stream.pk) == (3, True)
+    assert event_log.finish(one.pk, 0, "the end", stream.pk) == (3, True, 1)
     manual_loop.do(wake_readers, StreamWakeup(stream.pk, [(3, "the end")], closed=True))
     assert reader.ended() is StreamEnd.FINISHED
     assert reader.events == [(1, "a"), (2, "b"), (3, "the end")]
+
+
+def test_wakeup_with_the_last_event_ends_a_reader_whose_stream_was_taken(manual_loop):
+    stream = opened(one := call(), messages=["a"])
+    reader = Reader(manual_loop, stream)
+    reader.until(1)
+    streams.take(stream.session, stream.pk)  # in another process, whose wake-up was lost
+    stored = event_log.finish(one.pk, 0, "the end", stream.pk)
+    manual_loop.do(wake_readers, response_wakeup(stream.pk, stored, "the end"))
+    assert reader.ended() is StreamEnd.TAKEN and reader.events == [(1, "a")]
 
 
 def test_poller_notices_the_end_of_a_stream(loop):
