@@ -100,6 +100,7 @@ def mutations(words: Words) -> str:
 def install(words: Words) -> str:
     """Allow to install the project with existing extras, or known packages."""
     for word in words:
+        word = re.split("[<>=]", word)[0]
         name, _, extras = word.rstrip("]").partition("[")
         known = name == PROJECT["name"] or name in ANOTHER
         there = name in ANOTHER or set(extras.split(",")) - {""} <= set(
