@@ -14,18 +14,23 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks.calls import ADD, US, judge, report
+from benchmarks.calls import TOOLS, report
 from benchmarks.contenders import OAUTH, SERVERS, Contender
+from benchmarks.goals import US, judge
 from benchmarks.messages import STATELESS, TOKEN
 from benchmarks.rounds import measure_in_turns
 from tools.benchmark import UNMET
 
-FLOOR = "lean-known"
 CONTENDERS = (
-    Contender(US, "benchmarks.server:application", environ=OAUTH, variants=(TOKEN, STATELESS)),
-    Contender(FLOOR, "benchmarks.peers.known:application", environ=OAUTH, variants=(TOKEN,)),
+    Contender(
+        US,
+        "benchmarks.server:application",
+        environ=OAUTH,
+        variants=(TOKEN, STATELESS),
+        tools=("add", "city"),
+    ),
+    Contender("lean-known", "benchmarks.peers.known:application", environ=OAUTH, variants=(TOKEN,)),
 )
-FIGURES = ((TOKEN, FLOOR, 0.8),)
 
 
 def main() -> int:
@@ -36,11 +41,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3.0)
     options = parser.parse_args()
     rounds, seconds = (3, 0.6) if options.short else (options.rounds, options.seconds)
-    results = measure_in_turns(CONTENDERS, {"add": ADD}, options.server, rounds, seconds)
+    results = measure_in_turns(CONTENDERS, TOOLS, options.server, rounds, seconds)
     report(results)
     if any(result.wrong for result in results):
         return 1
-    return 0 if judge(results, FIGURES) else UNMET
+    return 0 if judge(results) else UNMET
 
 
 if __name__ == "__main__":

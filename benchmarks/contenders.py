@@ -8,16 +8,21 @@ Each contender is one process. All that allow it run under the same ASGI server.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.environments import interpreter, version
-from benchmarks.messages import SESSION, STATELESS
+from benchmarks.messages import LIST, SESSION, STATELESS
 from benchmarks.servers import RunningServer, free_port, running
+from tools.database_servers import postgres
 
 OURS = ("-e", ".[daphne,oauth,redis]", "psycopg[binary]==3.*")
-UVICORN = "-m uvicorn --no-access-log --log-level warning --port {port} {how} {application}"
+# Idle connections stay open for a minute, because a busy machine lets a connection wait for long.
+UVICORN = (
+    "-m uvicorn --no-access-log --log-level warning --timeout-keep-alive 60"
+    " --port {port} {how} {application}"
+)
 # As `pip install uvicorn` leaves it, which is what the peers bring; and as uvicorn[standard] does.
 SERVERS = {"plain": "--loop asyncio --http h11", "fast": "--loop uvloop --http httptools"}
 
@@ -36,6 +41,7 @@ class Contender:
     variants: tuple[str, ...] = (STATELESS, SESSION)
     tools: tuple[str, ...] = ("add",)
     about: str = ""
+    has_postgres: bool = False  # a PostgreSQL server of its own, which is not measured
 
     @property
     def python(self) -> Path:
@@ -50,8 +56,11 @@ class Contender:
     def running(self, server: str = "plain", **environ: str) -> Iterator[RunningServer]:
         port, how = free_port(), SERVERS[server]
         arguments = self.command.format(port=port, application=self.application, how=how).split()
-        with running([str(self.python), *arguments], port, self.environ | environ) as started:
-            yield started
+        with ExitStack() as stack:
+            given = self.environ | environ
+            if self.has_postgres:
+                given |= {"BENCHMARK_DATABASE": "postgres", **stack.enter_context(postgres())}
+            yield stack.enter_context(running([str(self.python), *arguments], port, given))
 
 
 def peer(name: str, application: str, wanted: str, **more: object) -> Contender:
@@ -65,12 +74,22 @@ def floor(name: str) -> Contender:
 
 OAUTH = {"BENCHMARK_OAUTH": "1"}  # the project as an authorization server
 AS_JSON = {"environ": {"ANSWERS": "json"}}
+LISTED = 200  # tools
+LISTING = {"environ": {"BENCHMARK_TOOLS": str(LISTED)}, "variants": (STATELESS,), "tools": (LIST,)}
 CONTENDERS = (
     Contender("django_mcp", "benchmarks.server:application", tools=("add", "add_sync", "city")),
+    Contender(
+        "django_mcp-postgres",
+        "benchmarks.server:application",
+        variants=(SESSION,),
+        has_postgres=True,
+    ),
+    Contender("django_mcp-200", "benchmarks.server:application", **LISTING),  # type: ignore[arg-type]
     peer("mcp", "sdk:application", "mcp==2.3.*"),
     # Off by default. It makes a response in a session one JSON body instead of a stream.
     peer("mcp-json", "sdk:application", "mcp==2.3.*", **AS_JSON, variants=(SESSION,)),
     peer("fastmcp", "fast:application", "fastmcp==4.1.*"),
+    peer("fastmcp-200", "fast:application", "fastmcp==4.1.*", **LISTING),
     peer(
         "bolt-mcp",
         "bolt",
@@ -78,6 +97,13 @@ CONTENDERS = (
         command="-m {application} {port}",
         oldest=(3, 12),
         about="a server of its own, in Rust",
+    ),
+    Contender(
+        "django-view",
+        "benchmarks.peers.view:application",
+        environ={"BENCHMARK_URLS": "benchmarks.peers.view"},
+        variants=(STATELESS,),
+        tools=("city",),
     ),
     floor("lean"),
     floor("bare"),

@@ -1,16 +1,20 @@
 """
 The tools that are measured: synchronous, asynchronous, with a query, and with much progress.
 
-Everybody may call them.
+Everybody may call them. With `BENCHMARK_TOOLS` there are as many tools. With `BENCHMARK_RESOURCES`
+the rows of `City` are resources, and a tool changes them.
 """
 
 import asyncio
+import os
 import random
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import django_mcp as mcp
 from benchmarks.models import City
+from benchmarks.steps import FUNCTION, timed
 
 SENT: list[float] = []  # when the last burst sent each message (monotonic clock)
 
@@ -34,6 +38,7 @@ class CityResult:
 
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
+@timed(FUNCTION)
 def city(request: mcp.Request, pk: int) -> CityResult:
     """Return a city by its number."""
     found = City.objects.get(pk=pk)
@@ -76,3 +81,44 @@ async def tick(request: mcp.Request, count: int) -> int:
         await request.aprogress(number, count, str(time.monotonic()))
         await asyncio.sleep(random.uniform(0.05, 0.35))
     return count
+
+
+@mcp.tool(permission=mcp.PUBLIC)
+async def length(request: mcp.Request, text: str) -> int:
+    """Return how long a text is."""
+    return len(text)
+
+
+@mcp.tool(permission=mcp.PUBLIC)
+async def repeat(request: mcp.Request, count: int) -> str:
+    """Return a text of that length."""
+    return "x" * count
+
+
+DECLARED = 9  # tools above
+for number in range(DECLARED, int(os.environ.get("BENCHMARK_TOOLS", 0))):
+
+    @mcp.tool(permission=mcp.PUBLIC, name=f"add_{number}")
+    async def add_again(request: mcp.Request, a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+
+if os.environ.get("BENCHMARK_RESOURCES"):
+
+    @mcp.register(City)
+    class Cities(mcp.ModelResource):
+        permission = mcp.PUBLIC
+        fields = ("name", "population")
+        filter_fields = ("population",)
+
+        def get_queryset(self, request: mcp.Request) -> Any:
+            return super().get_queryset(request).all()
+
+    @mcp.tool(permission=mcp.PUBLIC)
+    def grow(request: mcp.Request, pk: int) -> int:
+        """Save a city with one inhabitant more."""
+        found = City.objects.select_for_update().get(pk=pk)
+        found.population += 1
+        found.save()
+        return pk

@@ -18,6 +18,8 @@ PREFIX = "io.modelcontextprotocol/"
 CLIENT = {"name": "benchmark", "version": "1"}
 STATELESS, SESSION = "2026-07-28", "2025-11-25"
 TOKEN = "2026-07-28 with a token"
+SESSION_TOKEN = "2025-11-25 with a token"
+LIST = "tools/list"
 SECRET = "the-access-token-of-alice"  # it opens nothing but the benchmarks
 # Replaced in the body by the id of each call.
 NUMBER = 987654321
@@ -49,15 +51,32 @@ class CallTemplate:
             raise WrongResponse(f"The response to call {number} is {answer[:500]!r}")
 
 
+@dataclass(frozen=True)
+class ListTemplate(CallTemplate):
+    """The HTTP request of a list of tools, which are `count`."""
+
+    count: int = 0
+
+    def check(self, answer: bytes, number: int) -> None:
+        message = json.loads(answer)
+        names = {tool["name"] for tool in message.get("result", {}).get("tools", ())}
+        if message.get("id") != number or len(names) != self.count or "add" not in names:
+            raise WrongResponse(f"{len(names)} tools in the response {answer[:500]!r}")
+
+
 def stateless(address: tuple[str, int], tool: str, arguments: JSON) -> CallTemplate:
+    """Return a call of a tool, or with `LIST` a list of as many tools as `count` says."""
     meta = {
         f"{PREFIX}protocolVersion": STATELESS,
         f"{PREFIX}clientCapabilities": {},
         f"{PREFIX}clientInfo": CLIENT,
     }
-    headers = {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "tools/call", "Mcp-Name": tool}
-    params = {"name": tool, "arguments": arguments, "_meta": meta}
-    return template(address, headers, params)
+    headers = {"MCP-Protocol-Version": STATELESS}
+    if tool == LIST:
+        made = template(address, headers | {"Mcp-Method": LIST}, {"_meta": meta}, LIST)
+        return ListTemplate(LIST, made.head, made.body, arguments["count"])
+    headers |= {"Mcp-Method": "tools/call", "Mcp-Name": tool}
+    return template(address, headers, {"name": tool, "arguments": arguments, "_meta": meta})
 
 
 def with_token(address: tuple[str, int], tool: str, arguments: JSON) -> CallTemplate:
@@ -66,20 +85,33 @@ def with_token(address: tuple[str, int], tool: str, arguments: JSON) -> CallTemp
     return replace(plain, head=head)
 
 
-def in_session(address: tuple[str, int], tool: str, arguments: JSON) -> CallTemplate:
-    headers = {"MCP-Protocol-Version": SESSION, **open_session(address)}
+def in_session(
+    address: tuple[str, int], tool: str, arguments: JSON, token: str = ""
+) -> CallTemplate:
+    headers = {"MCP-Protocol-Version": SESSION, **open_session(address, token)}
     return template(address, headers, {"name": tool, "arguments": arguments})
 
 
-def template(address: tuple[str, int], headers: JSON, params: JSON) -> CallTemplate:
+def in_session_with_token(address: tuple[str, int], tool: str, arguments: JSON) -> CallTemplate:
+    return in_session(address, tool, arguments, SECRET)
+
+
+def template(
+    address: tuple[str, int], headers: JSON, params: JSON, method: str = "tools/call"
+) -> CallTemplate:
     lines = {"Host": "{}:{}".format(*address), **ACCEPTED, **headers, "Content-Length": "%d"}
     head = "POST /mcp HTTP/1.1\r\n" + "".join(f"{name}: {it}\r\n" for name, it in lines.items())
-    message = {"jsonrpc": "2.0", "id": NUMBER, "method": "tools/call", "params": params}
+    message = {"jsonrpc": "2.0", "id": NUMBER, "method": method, "params": params}
     body = json.dumps(message, separators=(",", ":")).encode()
-    return CallTemplate(params["name"], head.encode() + b"\r\n", body)
+    return CallTemplate(params.get("name", method), head.encode() + b"\r\n", body)
 
 
-TEMPLATES = {STATELESS: stateless, SESSION: in_session, TOKEN: with_token}
+TEMPLATES: dict[str, Callable[[tuple[str, int], str, JSON], CallTemplate]] = {
+    STATELESS: stateless,
+    SESSION: in_session,
+    TOKEN: with_token,
+    SESSION_TOKEN: in_session_with_token,
+}
 ACCEPTED = {
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",

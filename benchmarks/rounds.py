@@ -21,6 +21,7 @@ from benchmarks.servers import RunningServer, pinned
 
 # Each load has ids from another million on, because a session accepts no id twice.
 NUMBERS = itertools.count(1_000_000, 1_000_000)
+WARM = 32  # calls at least before each round
 COLUMNS = ("calls/s", "p50 ms", "p99 ms", "CPU us", "core %", "RSS MiB")
 HEAD = " " * 24 + "".join(f"{name:>9}" for name in COLUMNS)
 
@@ -51,7 +52,7 @@ class Result:
     def round(self, seconds: float) -> None:
         address = self.started.address
         template = TEMPLATES[self.variant](address, self.tool, self.arguments)
-        load(address, template, seconds / 4, start=next(NUMBERS))
+        load(address, template, seconds / 4, start=next(NUMBERS), fewest=WARM)
         before = self.started.cpu()
         measured = load(address, template, seconds, start=next(NUMBERS))
         spent = self.started.cpu() - before

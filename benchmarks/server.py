@@ -3,7 +3,8 @@ The project that is measured: `uvicorn benchmarks.server:application` serves it 
 
 It makes its tables and rows when it starts, under a lock, so that several workers may start at
 once. With `BENCHMARK_COUNT` in the environment, `/queries` returns the number of executed SQL
-statements. With `BENCHMARK_BURST_PAGES` it has the pages of `benchmarks.burst_pages`.
+statements. With `BENCHMARK_BURST_PAGES` it has the pages of `benchmarks.burst_pages`, and with
+`BENCHMARK_STATE` that of `benchmarks.soak_page`. With `BENCHMARK_STEPS` it measures its steps.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from django.core.management import call_command  # noqa: E402
 from django.db import connections  # noqa: E402
 from django.db.backends.signals import connection_created  # noqa: E402
 
-CITIES = 1000
 EXECUTED: list[None] = []  # appending is atomic, whatever the thread
 
 
@@ -36,11 +36,9 @@ def prepare() -> None:
 
 
 def fill() -> None:
-    from benchmarks.models import City
+    from benchmarks import rows
 
-    if not City.objects.exists():
-        numbers = range(1, CITIES + 1)
-        City.objects.bulk_create(City(name=f"City {n}", population=n * 1000) for n in numbers)
+    rows.fill()
     if os.environ.get("BENCHMARK_OAUTH"):
         from benchmarks import tokens
 
@@ -84,3 +82,11 @@ if os.environ.get("BENCHMARK_BURST_PAGES"):
     from benchmarks.burst_pages import with_burst_pages
 
     application = with_burst_pages(application)
+if os.environ.get("BENCHMARK_STEPS"):
+    from benchmarks.steps import with_steps
+
+    application = with_steps(application)
+if os.environ.get("BENCHMARK_STATE"):
+    from benchmarks.soak_page import with_state_page
+
+    application = with_state_page(application)

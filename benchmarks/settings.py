@@ -4,7 +4,9 @@ Settings of the project that is measured: two SQLite files in a folder of its ow
 `BENCHMARK_FOLDER` names a folder other than `build/benchmark`. `BENCHMARK_DATABASE=postgres` puts
 everything into a PostgreSQL database of the server that `PGHOST` and `PGPORT` name.
 `BENCHMARK_REDIS` is the address of a Redis for the channel layer. `BENCHMARK_OAUTH` makes the
-project an authorization server too, without a limit on registrations.
+project an authorization server too, without a limit on registrations. `BENCHMARK_URLS` names
+another root URLconf. `BENCHMARK_TOOLS` is a number of tools, and `BENCHMARK_PAGE_SIZE` how many of
+them a page lists, by default all. `BENCHMARK_PAYLOAD` allows large arguments and results.
 """
 
 import os
@@ -39,7 +41,7 @@ POSTGRES = {
 DATABASES = POSTGRES if os.environ.get("BENCHMARK_DATABASE") == "postgres" else FILES
 DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-ROOT_URLCONF = "benchmarks.settings"
+ROOT_URLCONF = os.environ.get("BENCHMARK_URLS", "benchmarks.settings")
 urlpatterns: list[object] = []
 USE_TZ = True
 
@@ -62,6 +64,12 @@ if os.environ.get("BENCHMARK_OAUTH"):
         ],
         "OAUTH": {"REGISTRATION_RATE": None},
     }
+if os.environ.get("BENCHMARK_TOOLS"):
+    # By default, a list has one page, as it has with the peers.
+    DJANGO_MCP["PAGE_SIZE"] = int(os.environ.get("BENCHMARK_PAGE_SIZE", 10_000))
+if os.environ.get("BENCHMARK_PAYLOAD"):
+    DATA_UPLOAD_MAX_MEMORY_SIZE = 100_000_000
+    DJANGO_MCP["RESULT_SIZE"] = 100_000_000
 if redis := os.environ.get("BENCHMARK_REDIS"):
     CHANNEL_LAYERS = {
         "default": {

@@ -31,6 +31,9 @@ BENCHMARKS = {
     "revocation": Benchmark("benchmarks.revocation", ("--short",), is_unasked=False),
     "saves": Benchmark("benchmarks.saves", ("--short",)),
     "workers": Benchmark("benchmarks.workers", ("--short",), is_unasked=False),
+    "scale": Benchmark("benchmarks.scale", ("--short",), is_unasked=False),
+    "profile": Benchmark("benchmarks.profile", ("--short",)),
+    "soak": Benchmark("benchmarks.soak", ("--short",), is_unasked=False),
 }
 WORDS = {0: "met", UNMET: "UNMET"}
 

@@ -16,7 +16,8 @@ import inspect
 import ipaddress
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 from urllib.parse import quote, unquote
 
@@ -173,12 +174,31 @@ class NotYetKnown(Exception):
         self.find_out = find_out
 
 
+def principal_or_error(
+    look_up: Callable[[T, Any], Principal | None], token: T, server: Any
+) -> Principal | Exception | None:
+    """Return what ``look_up`` returns or raises."""
+    try:
+        return look_up(token, server)
+    except Exception as error:
+        return error
+
+
 class LookupVerifier:
     """Base class of token verifiers that query the database: subclasses define ``lookup``.
 
     The endpoint calls ``lookup`` in the thread job that also finds the session. If a subclass
     overrides ``verify``, only that is called.
     """
+
+    _only_looks_up = True  # whether ``verify`` is not overridden
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._only_looks_up = cls.verify is LookupVerifier.verify
+        if "lookup" in vars(cls) and "_lookup_all" not in vars(cls):
+            # Or the ``_lookup_all`` of a parent would bypass what this ``lookup`` checks.
+            cls._lookup_all = LookupVerifier._lookup_all  # type: ignore[method-assign]
 
     def lookup(self, token: str, server: Any) -> Principal | None:
         """Return the principal of ``token``, or None if it is invalid.
@@ -187,21 +207,30 @@ class LookupVerifier:
         """
         raise NotImplementedError
 
+    def _lookup_all(
+        self, requests: Sequence[tuple[str, Any]]
+    ) -> list[Principal | Exception | None]:
+        """Look up several tokens, each for a server. Subclasses of this package use one query.
+
+        Return an error instead of raising it: a token must not affect the requests of others.
+        """
+        return [principal_or_error(self.lookup, token, server) for token, server in requests]
+
     async def verify(self, token: str, server: Any) -> Principal | None:
-        return await looked_up(self.lookup, token, server)
+        return await looked_up(partial(threads.lookups.run, self.lookup, token, server))
 
 
-async def looked_up(look_up: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def looked_up(look_up: Callable[[], Awaitable[T]]) -> T:
     """Return the result of a look-up, and repeat it once after ``NotYetKnown``.
 
-    Raise ``Busy`` if the second attempt raises ``NotYetKnown`` too, or the queue is full.
+    Raise ``Busy`` if the second attempt raises ``NotYetKnown`` too.
     """
     try:
-        return await threads.lookups.run(look_up, *args, **kwargs)
+        return await look_up()
     except NotYetKnown as unknown:
         await unknown.find_out()
     try:
-        return await threads.lookups.run(look_up, *args, **kwargs)
+        return await look_up()
     except NotYetKnown as unknown:
         raise Busy(str(unknown)) from None
 
@@ -213,6 +242,31 @@ verifiers_of_tests: list[TokenVerifier] = []
 def verifiers() -> tuple[TokenVerifier, ...]:
     """Return the token verifiers in the order in which they are asked."""
     return (*verifiers_of_tests, *_instances(tuple(settings.VERIFIERS)))
+
+
+def verifier_groups() -> list[tuple[bool, tuple[TokenVerifier, ...]]]:
+    """Return the verifiers in their order, in groups, and whether a group only looks up.
+
+    Consecutive verifiers are one group if all or none of them are ``LookupVerifier`` that do not
+    override ``verify``.
+    """
+    if verifiers_of_tests:
+        return _grouped(verifiers())
+    return _groups(tuple(settings.VERIFIERS))
+
+
+@lru_cache(maxsize=8)
+def _groups(paths: tuple[str, ...]) -> list[tuple[bool, tuple[TokenVerifier, ...]]]:
+    return _grouped(_instances(paths))
+
+
+def _grouped(
+    verifiers: tuple[TokenVerifier, ...],
+) -> list[tuple[bool, tuple[TokenVerifier, ...]]]:
+    return [
+        (key, tuple(group))
+        for key, group in groupby(verifiers, lambda one: getattr(one, "_only_looks_up", False))
+    ]
 
 
 @lru_cache(maxsize=8)

@@ -302,8 +302,8 @@ def resource_text(
 
 
 EXPLANATION = """\
-    # Users with Django's view permission see all rows. Restrictions in a ModelAdmin do not
-    # apply here. To show other rows, or rows to other users:"""
+    # Users with Django's view permission see all rows. Restrictions in a ModelAdmin do
+    # not apply here. To show other rows, or rows to other users:"""
 
 
 def _explained(one: ResourceSketch) -> list[str]:
@@ -382,7 +382,7 @@ class Views:
         return [*(off if self.perhaps else []), *(writing if self.post else [])]
 
 
-FUNCTIONS = "Function views. Add those that only read, and that check who may see what they show:"
+FUNCTIONS = "Function views. Add those that only read and that check the user's permissions:"
 WRITING = "Views that write. A client gives the values of their forms:"
 EXTRA = "Views as tools need a package: pip install 'django-modelcontext[views]'."
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.signals import setting_changed
+
 from ..conf import settings as mcp
 
 DAY_SECONDS = 86_400
@@ -50,15 +52,22 @@ ASSERTION_ALGORITHMS = ["RS256", "PS256", "ES256", "EdDSA"]
 
 
 class OAuthSettings:
-    """The keys of ``DJANGO_MCP["OAUTH"]`` as attributes, with defaults. Read at each access."""
+    """The keys of ``DJANGO_MCP["OAUTH"]``, with defaults. A change by a test clears the cache."""
 
     def __getattr__(self, name: str) -> Any:
+        """Load all keys as attributes. Python calls this only for attributes that are not set."""
         if name not in DEFAULTS:
             raise AttributeError(f'DJANGO_MCP["OAUTH"] has no key {name!r}.')
-        return mcp.OAUTH.get(name, DEFAULTS[name])
+        vars(self).update(DEFAULTS | mcp.OAUTH)
+        return vars(self)[name]
+
+    def reload(self, *, setting: str, **kwargs: Any) -> None:
+        if setting == "DJANGO_MCP":
+            vars(self).clear()
 
 
 settings = OAuthSettings()
+setting_changed.connect(settings.reload, dispatch_uid="django_mcp.oauth.conf")
 
 
 def issuer() -> str:

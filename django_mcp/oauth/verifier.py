@@ -4,10 +4,10 @@ A token is valid at the servers that its ``resource`` names, and nowhere else. A
 resource, or one for the project's other APIs, is valid at no server. The reason of a rejection is
 logged and never sent to the client.
 
-One SQL statement reads the token, its user, its client and whether the client is blocked. Compiling
-that statement takes longer than executing it, so it is compiled once. It is compiled each time if a
-manager of the project filters rows, because such a filter may depend on the time. Users that the
-project's default manager hides are rejected.
+One SQL statement reads the tokens of concurrent requests, with their users, their clients and
+whether these are blocked. It is compiled once, or each time if a manager of the project filters
+rows, because such a filter may depend on the time. Users that the project's default manager hides
+are rejected.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ import hashlib
 import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import FieldDoesNotExist, ValidationError
-from django.db import connections, models
+from django.db import models
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 from oauth2_provider.models import (
@@ -36,8 +33,9 @@ from oauth2_provider.models import (
 from oauth2_provider.settings import oauth2_settings
 
 from ..auth.last_used import LastUsedTimes
-from ..auth.principal import Auth, LookupVerifier, Principal, key_parts
+from ..auth.principal import Auth, LookupVerifier, Principal, key_parts, principal_or_error
 from ..conf import settings as mcp
+from ..storage.compiled_queries import column_names, fetch, instance
 from ..verifiers.protected_resource import canonical, challenge, resource
 from . import upstream_accounts
 from .activity import consent_uses
@@ -51,11 +49,9 @@ if TYPE_CHECKING:
 TOKEN_COLUMNS = ("pk", "scope", "expires", "resource")  # columns of the token
 BINDING = ("account", "checked")  # columns of its binding, if the project has an ``Upstream``
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # last use of a client that was never used
-PLACEHOLDER = "the checksum"  # stands for the checksum in the compiled parameters
 
 
-@dataclass(frozen=True, slots=True)
-class FoundToken:
+class FoundToken(NamedTuple):
     """An access token's row with its user, client and binding.
 
     ``user`` is the user that the token was issued for, ``owner`` the user of its client.
@@ -75,17 +71,26 @@ class FoundToken:
     checked: datetime | None = None  # time of the last successful check of that account
 
 
-def find(token: str) -> FoundToken | None:
-    """Return the row of a token, or None if there is none. Runs one query."""
-    tokens, users = get_access_token_model().objects.all(), get_user_model()._default_manager.all()
-    with_binding, alias = settings.UPSTREAM is not None, tokens.db
-    if tokens.query.where or users.query.where:
-        statement = _compile(tokens, users, with_binding)
-    else:
-        vendor = connections[alias].vendor
-        statement = _compiled_once(tokens.model, users.model, alias, vendor, with_binding)
-    row = statement.row(alias, hashlib.sha256(token.encode()).hexdigest())
-    return None if row is None else _found(alias, iter(row))
+def find(tokens: Sequence[str]) -> list[FoundToken | None]:
+    """Return the row of each token, or None if there is none. Runs one query.
+
+    A token that occurs twice gets two rows, because the project's code may change their users.
+    """
+    models = get_access_token_model(), get_user_model()
+    all_tokens, visible_users = _querysets(*models)
+    is_constant = not (all_tokens.query.where or visible_users.query.where)
+    alias = all_tokens.db
+    checksums = [hashlib.sha256(token.encode()).hexdigest() for token in tokens]
+    found = fetch(
+        alias, _by_checksum, set(checksums), *models, settings.UPSTREAM is not None,
+        is_constant=is_constant,
+    )  # fmt: skip
+    rows = {row[0]: row[1:] for row in found}
+    return [_found(alias, rows.get(checksum)) for checksum in checksums]
+
+
+def _querysets(token_model: Any, user_model: Any) -> tuple[QuerySet[Any], QuerySet[Any]]:
+    return token_model.objects.all(), user_model._default_manager.all()
 
 
 def profiles() -> QuerySet[ClientProfile]:
@@ -102,63 +107,31 @@ def owned_by(users: QuerySet[Any]) -> Q:
     return Q(user__in=users) | Q(user=None, application__user__in=users)
 
 
-# The compiled statement.
+# The query, and the objects that are made of its rows.
 
 
-class Statement(NamedTuple):
-    """A compiled SQL statement, and the columns that it returns."""
-
-    query: Any
-    sql: str
-    params: Sequence[Any]
-    columns: Sequence[Any]
-
-    def row(self, alias: str, checksum: str) -> Sequence[Any] | None:
-        """Execute it. Return the first row as Python values, or None."""
-        connection = connections[alias]
-        with connection.cursor() as cursor:
-            cursor.execute(
-                self.sql, [checksum if one == PLACEHOLDER else one for one in self.params]
-            )
-            found = cursor.fetchone()
-        if found is None:
-            return None
-        compiler = self.query.get_compiler(connection=connection)
-        (row,) = compiler.apply_converters([found], compiler.get_converters(self.columns))
-        return list(row)
-
-
-@lru_cache(maxsize=8)
-def _compiled_once(
-    tokens: Any, users: Any, alias: str, vendor: str, with_binding: bool
-) -> Statement:
-    return _compile(tokens.objects.all(), users._default_manager.all(), with_binding)
-
-
-def _compile(tokens: Any, users: QuerySet[Any], with_binding: bool) -> Statement:
-    found = tokens.filter(token_checksum=PLACEHOLDER)
-    if users.query.where:
-        found = found.filter(owned_by(users))
+def _by_checksum(
+    checksums: Sequence[str], token_model: Any, user_model: Any, with_binding: bool
+) -> QuerySet[Any]:
+    all_tokens, visible_users = _querysets(token_model, user_model)
+    found = all_tokens.filter(token_checksum__in=checksums)
+    if visible_users.query.where:
+        found = found.filter(owned_by(visible_users))
     found = found.annotate(
         is_blocked=Exists(blocked()), has_profile=Exists(profiles()),
         last_used=Subquery(profiles().values("last_used")[:1]),
     )  # fmt: skip
-    names = [*_names(), "is_blocked", "has_profile", "last_used"]
+    names = ["token_checksum", *_names(), "is_blocked", "has_profile", "last_used"]
     if with_binding:
         found = found.annotate(**_binding_columns())
         names += BINDING
-    query = found.values_list(*names)[:1].query
-    compiler = query.get_compiler(tokens.db)
-    sql, params = compiler.as_sql()
-    return Statement(query, sql, params, [column for column, *_ in compiler.select])
+    rows: QuerySet[Any] = found.values_list(*names)
+    return rows
 
 
 def _binding_columns() -> dict[str, Any]:
     rows = TokenBinding.objects.filter(family=OuterRef("refresh_token__token_family"))
     return {name: Subquery(rows.values(name)[:1]) for name in BINDING}
-
-
-# Columns of the statement, and the objects that are made of a row.
 
 
 def _related() -> dict[str, type[models.Model]]:
@@ -170,28 +143,23 @@ def _related() -> dict[str, type[models.Model]]:
 def _names() -> Iterator[str]:
     yield from TOKEN_COLUMNS
     for lookup, model in _related().items():
-        yield from (f"{lookup}__{field.attname}" for field in model._meta.concrete_fields)
+        yield from (f"{lookup}__{name}" for name in column_names(model))
 
 
-def _found(alias: str, values: Iterator[Any]) -> FoundToken:
-    own: dict[str, Any] = dict(zip(TOKEN_COLUMNS, values, strict=False))
-    user, application, owner = (_instance(model, alias, values) for model in _related().values())
+def _found(alias: str, row: Sequence[Any] | None) -> FoundToken | None:
+    if row is None:
+        return None
+    values = iter(row)
+    own: list[Any] = [next(values) for _ in TOKEN_COLUMNS]
+    related: Iterator[Any] = (instance(model, alias, values) for model in _related().values())
+    user, application, owner = related
     if owner is not None:
         application.user = owner  # fills the cache of the foreign key: no further query
-    is_blocked, has_profile, last_used, *bound = values
+    is_blocked, has_profile, last_used, *binding = values
     client_last_used = last_used or NEVER if has_profile else None
-    return FoundToken(
-        **own, user=user, application=application, owner=owner, is_blocked=is_blocked,
-        client_last_used=client_last_used, **dict(zip(BINDING, bound, strict=False)),
-    )  # fmt: skip
-
-
-def _instance(model: type[models.Model], alias: str, values: Iterator[Any]) -> Any:
-    """Take the next columns and make an instance of them; None if the join found no row."""
-    names = [field.attname for field in model._meta.concrete_fields]
-    found = list(islice(values, len(names)))
-    is_none = found[names.index(model._meta.pk.attname)] is None
-    return None if is_none else model.from_db(alias, names, found)
+    return FoundToken._make(
+        (*own, user, application, owner, is_blocked, client_last_used, *(binding or (None, None)))
+    )
 
 
 logger = logging.getLogger("django_mcp")
@@ -212,18 +180,15 @@ class OAuthTokens(LookupVerifier):
         return default_scopes()
 
     def lookup(self, token: str, server: Server) -> Principal | None:
-        row = find(token) if TOKEN.fullmatch(token) else None
-        if row is None:
-            return None
-        user: Any = _user(row) if row.application is not None else None
-        if reason := _rejection_reason(row, user, server):
-            logger.info("OAuth access token %s was refused: %s", row.pk, reason)
-            return None
-        if row.client_last_used is not None:  # None: the client has no profile to update
-            client_uses.note(row.application.client_id, row.client_last_used)
-            consent_uses.note((user.pk, row.application.client_id))
-        auth = Auth(frozenset(row.scope.split()), row.application, expires=row.expires)
-        return Principal(user, auth)
+        (found,) = _look_up([(token, server)])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _lookup_all(
+        self, requests: Sequence[tuple[str, Server]]
+    ) -> list[Principal | Exception | None]:
+        return _look_up(requests)
 
     def challenge(self, server: Server) -> dict[str, str]:
         return challenge(server, self.asked)
@@ -258,32 +223,59 @@ class OAuthTokens(LookupVerifier):
         return {key: clients.get(pk) for key, pk in pks.items()}
 
 
-# Checks of one token.
+# Checks of tokens.
 
 
-def _rejection_reason(row: FoundToken, user: Any, server: Server) -> str | None:
+def _look_up(requests: Sequence[tuple[str, Server]]) -> list[Principal | Exception | None]:
+    """Return the principal of each token at its server, or None, or the error for it."""
+    well_formed = [token for token, _ in requests if TOKEN.fullmatch(token)]
+    if not well_formed:
+        return [None] * len(requests)
+    rows = iter(find(well_formed))
+    return [
+        principal_or_error(_principal, next(rows) if TOKEN.fullmatch(token) else None, server)
+        for token, server in requests
+    ]
+
+
+def _principal(row: FoundToken | None, server: Server) -> Principal | None:
+    """Return the principal of a token's row; None if the token is not valid at ``server``."""
+    if row is None:
+        return None
+    user: Any = _user(row) if row.application is not None else None
+    scopes = frozenset(row.scope.split())
+    if reason := _rejection_reason(row, user, scopes, server):
+        logger.info("OAuth access token %s was refused: %s", row.pk, reason)
+        return None
+    if row.client_last_used is not None:  # None: the client has no profile to update
+        client_uses.note(row.application.client_id, row.client_last_used)
+        consent_uses.note((user.pk, row.application.client_id))
+    return Principal(user, Auth(scopes, row.application, expires=row.expires))
+
+
+def _rejection_reason(
+    row: FoundToken, user: Any, scopes: frozenset[str], server: Server
+) -> str | None:
     """Return why a token is not valid at ``server``, for the log only; None if it is valid."""
     if row.application is None or row.is_blocked:
         return "its client is blocked or was deleted"
     if row.expires <= timezone.now():
         return "expired"
-    if reason := _reason_by_target(row, server):
-        return reason
+    if oauth2_settings.DCR_REGISTRATION_SCOPE in scopes:
+        return "it is for a registration"
+    name, named = resource(server), row.resource or ()
+    if name not in named and name not in map(canonical, named):
+        return f"not for {server.name!r}"
+    if scopes.isdisjoint(mcp.SCOPES):
+        return "it has none of our scopes"
     if user is None or not user.is_active:
         return "its user may not sign in"
+    if settings.UPSTREAM is None:
+        return None
     # Tokens of the client credentials grant have no upstream account.
     if row.account is None and _is_machine(row):
         return None
     return upstream_accounts.rejection_reason(user, row.account, row.checked)
-
-
-def _reason_by_target(row: FoundToken, server: Server) -> str | None:
-    scopes = set(row.scope.split())
-    if oauth2_settings.DCR_REGISTRATION_SCOPE in scopes:
-        return "it is for a registration"
-    if resource(server) not in map(canonical, row.resource or ()):
-        return f"not for {server.name!r}"
-    return None if scopes & mcp.SCOPES.keys() else "it has none of our scopes"
 
 
 def _is_machine(row: FoundToken) -> bool:

@@ -63,9 +63,11 @@ class ConnectionTester(DatabaseErrorWrapper):
     and a connection that the tool closed looks the same.
     """
 
-    def __exit__(self, *details: Any) -> None:
+    def __exit__(self, exc_type: Any, *details: Any) -> None:
+        if exc_type is None:  # for each statement of the project
+            return
         try:
-            super().__exit__(*details)
+            super().__exit__(exc_type, *details)
         except (InterfaceError, InternalError, OperationalError) as error:
             connection: BaseDatabaseWrapper = vars(self)["wrapper"]
             vars(error)["_connection_is_lost"] = _is_broken(connection)

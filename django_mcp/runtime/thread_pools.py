@@ -181,7 +181,8 @@ class ThreadPool:
             else:
                 self._start(job)
             self._jobs.add(job)
-            _change(self._jobs_by_owner, owners, 1)
+            if owners:
+                _change(self._jobs_by_owner, owners, 1)
         if 3 * len(self._start_times) >= size:
             self._warn_if_stuck()
         return job.future
@@ -199,7 +200,8 @@ class ThreadPool:
                 job.future.set_exception(error)
             raise
         job.is_started = True
-        _change(self._started_by_owner, job.owners, 1)
+        if job.owners:
+            _change(self._started_by_owner, job.owners, 1)
 
     def _work(self, job: Job[Any]) -> None:
         """Run a job in this thread, unless it was cancelled or could not be started."""
@@ -231,10 +233,12 @@ class ThreadPool:
             if job not in self._jobs:  # ``shutdown`` has removed it, or it could not be started
                 return
             self._jobs.remove(job)
+            if not job.owners:
+                return
             _change(self._jobs_by_owner, job.owners, -1)
             if job.is_started:
                 _change(self._started_by_owner, job.owners, -1)
-            if self._waiting and (following := self._next(job.owners)):
+            if following := self._next(job.owners):
                 try:
                     self._start(following)
                 except RuntimeError:  # its future has the error
@@ -244,7 +248,7 @@ class ThreadPool:
 
     def _next(self, owners: tuple[str, ...]) -> Job[Any] | None:
         """Remove and return the first waiting job of the widest owner that may run, or None."""
-        waiting = self._waiting.get(owners[0]) if owners else None
+        waiting = self._waiting.get(owners[0])
         if waiting is None:
             return None
         size = self.size

@@ -22,7 +22,7 @@ import random
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import lru_cache, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -230,22 +230,6 @@ def is_unmigrated(error: BaseException) -> bool:
     text = str(error)
     is_missing = text.startswith(("no such table", "no such column")) or "has no column" in text
     return bool(codes(error) & MISSING) or bool(is_sqlite and is_missing)
-
-
-def row_with(model: type[M], column: str, value: str) -> M | None:
-    """Return the row with ``value`` in a unique column, or None. The SQL is compiled once.
-
-    Every request needs such look-ups, and compiling the query takes longer than executing it.
-    """
-    vendor = transaction.get_connection(settings.DATABASE).vendor
-    statement = _lookup_sql(model, column, settings.DATABASE, vendor)
-    return next(iter(rows(model).raw(statement, [value])), None)
-
-
-@lru_cache(maxsize=32)
-def _lookup_sql(model: type[M], column: str, alias: str, vendor: str) -> str:
-    found = model._default_manager.using(alias).filter(**{column: "a value"})
-    return str(found.query.get_compiler(alias).as_sql()[0])
 
 
 def one_transaction(function: Callable[P, T]) -> Callable[P, T]:

@@ -18,14 +18,15 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import DatabaseError, transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 
 from ..auth.principal import client_network
 from ..conf import settings
 from ..exceptions import Busy
 from ..models import DONE, Ask, Call, Event, Session, Step, Stream, Subscription
 from . import databases
-from .databases import digest_of, erase, one_transaction, row_with, rows, unlocked
+from .compiled_queries import column_names, fetch, instance
+from .databases import digest_of, erase, one_transaction, rows, unlocked
 
 logger = logging.getLogger("django_mcp")
 
@@ -123,11 +124,29 @@ def find(id: str) -> Session | None:
 
     It takes one query, and none if ``id`` does not have the format of an id.
     """
-    if not ID.match(id):
-        return None
-    now = databases.now()
-    session = row_with(Session, "digest", digest_of(id))
-    if session is None or session.last_seen < expiry_time(now):
+    return find_all([id])[0]
+
+
+def find_all(ids: Sequence[str]) -> list[Session | None]:
+    """Return the session of each id, as ``find`` does, by one query for all of them.
+
+    An id that occurs twice gets two instances, because the caller may change them.
+    """
+    digests = [digest_of(id) if ID.match(id) else "" for id in ids]
+    alias, unique = settings.DATABASE, set(filter(None, digests))
+    rows = {row[0]: row for row in fetch(alias, _by_digest, unique)}
+    now = databases.now() if rows else None
+    return [_instance(alias, rows.get(digest), now) for digest in digests]
+
+
+def _by_digest(digests: Sequence[str]) -> QuerySet[Any]:
+    found = Session._default_manager.filter(digest__in=digests)
+    return found.values_list("digest", *column_names(Session))
+
+
+def _instance(alias: str, row: Sequence[Any] | None, now: datetime | None) -> Session | None:
+    session = None if row is None else instance(Session, alias, iter(row[1:]))
+    if session is None or now is None or session.last_seen < expiry_time(now):
         return None
     if session.last_seen < now - LAST_SEEN_PRECISION:
         _touch(session, now)

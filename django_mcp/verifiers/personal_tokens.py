@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
@@ -23,10 +23,11 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from ..auth.last_used import LastUsedTimes
-from ..auth.principal import Auth, LookupVerifier, Principal, key_parts
+from ..auth.principal import Auth, LookupVerifier, Principal, key_parts, principal_or_error
 from ..auth.scopes import NAME
 from ..changes import permission_changes
 from ..models import Token
+from ..storage.compiled_queries import column_names, fetch, instance
 
 if TYPE_CHECKING:
     from ..declarations.server import Server
@@ -42,16 +43,15 @@ class PersonalAccessTokens(LookupVerifier):
     """The ``TokenVerifier`` for tokens made in the admin or by ``manage.py mcp_token``."""
 
     def lookup(self, token: str, server: Server) -> Principal | None:
-        row = _row(token) if SECRET.fullmatch(token) else None
-        if row is None:
-            return None
-        now = timezone.now()
-        if reason := _rejection_reason(row, server, now):
-            logger.info("Access token %s was refused: %s", row.pk, reason)
-            return None
-        uses.note(row.pk, row.last_used)
-        auth = Auth(frozenset(row.scopes), key=f"token-{row.pk}", expires=row.expires)
-        return Principal(row.user, auth)
+        (found,) = _look_up([(token, server)])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _lookup_all(
+        self, requests: Sequence[tuple[str, Server]]
+    ) -> list[Principal | Exception | None]:
+        return _look_up(requests)
 
     def still_valid(self, keys: Collection[str]) -> dict[str, bool]:
         """Return for each principal of a personal token whether the token is still valid.
@@ -82,13 +82,60 @@ def _unrevoked(pks: Collection[int]) -> QuerySet[Token]:
     return _of_visible_users(Token.objects.select_related("user").filter(pk__in=pks, revoked=None))
 
 
-def _row(secret: str) -> Token | None:
-    """Return the token with its user, by one query, or None."""
-    found = Token.objects.select_related("user").filter(digest=Token.digest_of(secret))
-    return next(iter(_of_visible_users(found)[:1]), None)
+def _look_up(requests: Sequence[tuple[str, Server]]) -> list[Principal | Exception | None]:
+    """Return the principal of each token at its server, or None, or the error for it."""
+    well_formed = [token for token, _ in requests if SECRET.fullmatch(token)]
+    if not well_formed:
+        return [None] * len(requests)
+    rows = iter(_rows(well_formed))
+    return [
+        principal_or_error(_principal, next(rows) if SECRET.fullmatch(token) else None, server)
+        for token, server in requests
+    ]
 
 
-def _of_visible_users(tokens: QuerySet[Token]) -> QuerySet[Token]:
+def _rows(secrets: Sequence[str]) -> list[Token | None]:
+    """Return the token of each secret with its user, by one query, or None.
+
+    A secret that occurs twice gets two instances, because the project's code may change the user.
+    """
+    user_model, alias = get_user_model(), router.db_for_read(Token)
+    # A filter of the project's manager may depend on the time.
+    is_constant = not user_model._default_manager.all().query.where
+    digests = [Token.digest_of(secret) for secret in secrets]
+    found = fetch(alias, _by_digest, set(digests), user_model, is_constant=is_constant)
+    rows = {row[0]: row[1:] for row in found}
+    return [_token(alias, user_model, rows.get(digest)) for digest in digests]
+
+
+def _by_digest(digests: Sequence[str], user_model: Any) -> QuerySet[Any]:
+    users = (f"user__{name}" for name in column_names(user_model))
+    found = _of_visible_users(Token.objects.filter(digest__in=digests))
+    return found.values_list("digest", *column_names(Token), *users)
+
+
+def _token(alias: str, user_model: Any, row: Sequence[Any] | None) -> Token | None:
+    if row is None:
+        return None
+    values = iter(row)
+    token: Any = instance(Token, alias, values)
+    token.user = instance(user_model, alias, values)
+    return cast(Token, token)
+
+
+def _principal(row: Token | None, server: Server) -> Principal | None:
+    """Return the principal of a token's row; None if the token is not valid at ``server``."""
+    if row is None:
+        return None
+    if reason := _rejection_reason(row, server, timezone.now()):
+        logger.info("Access token %s was refused: %s", row.pk, reason)
+        return None
+    uses.note(row.pk, row.last_used)
+    auth = Auth(frozenset(row.scopes), key=f"token-{row.pk}", expires=row.expires)
+    return Principal(row.user, auth)
+
+
+def _of_visible_users(tokens: QuerySet[Any]) -> QuerySet[Any]:
     """Leave out tokens of users that the project's default manager hides."""
     users = get_user_model()._default_manager.all()
     return tokens.filter(user__in=users) if users.query.where else tokens

@@ -17,7 +17,7 @@ may read or submit that page.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -133,7 +133,12 @@ def endpoint(path: str) -> str:
 
 def resource(server: Server) -> str:
     """Return the resource identifier of a server: its canonical public URL."""
-    found = canonical(endpoint(escape_uri_path(server.path)))
+    return _resource(endpoint(""), server.path)
+
+
+@lru_cache(maxsize=64)
+def _resource(root: str, path: str) -> str:
+    found = canonical(root + escape_uri_path(path))
     assert found is not None, "manage.py check refuses such a URL"
     return found
 

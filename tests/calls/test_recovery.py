@@ -107,7 +107,7 @@ def fill(gate):
     """Have as many jobs wait for threads as may."""
     with suppress(Busy):
         while True:
-            threads.tools._submit(lambda: gate.wait(10))
+            threads.tools.submit(lambda: gate.wait(10))
 
 
 @pytest.fixture

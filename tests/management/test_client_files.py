@@ -139,10 +139,10 @@ def test_symbolic_link_is_kept(tmp_path):
         ('{"a": 1, "a": 2}', "twice"),
         ("[1]", "no JSON object"),
         ('{"mcpServers": []}', "something else at 'mcpServers'"),
-        ('{"a": NaN}', "no JSON"),
+        ('{"a": NaN}', "not JSON"),
         ('{"a": 1e999}', "stays as it is"),
         ('{"a": "\\ud800", "é": 1}', "stays as it is"),
-        (b"\xff\xfe", "no text in UTF-8"),
+        (b"\xff\xfe", "not text in UTF-8"),
     ],
 )
 def test_json_that_would_lose_something_is_rejected(tmp_path, text, words):
@@ -213,7 +213,7 @@ def test_toml_table_is_replaced_with_its_subtables(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a = ", "no TOML"),
+        ("a = ", "not TOML"),
         ('[mcp_servers.shop]\nurl = "x" # mine\n', "comments"),
         ("[mcp_servers.shop]\nsince = 2020-01-01\n", "cannot be written again"),
         ('mcp_servers = {shop = {url = "x"}}\n', "stays as it is"),

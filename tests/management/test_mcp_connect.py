@@ -141,7 +141,7 @@ def test_stdio_command_works_in_any_directory(alice, run):
     assert words[words.index("--settings") + 1] == "tests.settings"
     assert "nobody" not in err
     out, err = run("zed", "--stdio")
-    assert "--user" not in out and "acts as nobody" in err
+    assert "--user" not in out and "can use only what is PUBLIC" in err
 
 
 def servers_of(text, root):
@@ -228,16 +228,16 @@ def test_token_for_a_project_file_is_rejected(alice, run, secret):
         (("cursor", "--server", "nonsense"), "there are: django"),
         (("cursor", "--name", "a b"), "1 to 64 letters"),
         (("cursor", "--token", "a b"), "letters, digits"),
-        (("cursor", "--new-token"), "Whom is the token to act for"),
+        (("cursor", "--new-token"), "the user that the token acts as"),
         (("cursor", "--user", "alice"), "--stdio or --new-token"),
-        (("cursor", "--stdio", "--token", GIVEN), "no token: --user"),
+        (("cursor", "--stdio", "--token", GIVEN), "there is no token"),
         (("cursor", "--name=--scope"), "1 to 64 letters"),
         (("cursor", "--stdio", "--user", "nobody"), "no user 'nobody'"),
         (("chatgpt", "--stdio"), "cannot start a program"),
-        (("chatgpt", "--token", GIVEN), "sends no access token"),
-        (("chatgpt", "--write"), "no configuration of ChatGPT"),
-        (("inspector", "--write"), "no configuration of MCP Inspector"),
-        (("windsurf", "--write", "--project"), "--global writes your own"),
+        (("chatgpt", "--token", GIVEN), "cannot send an access token"),
+        (("chatgpt", "--write"), "ChatGPT has no configuration file"),
+        (("inspector", "--write"), "MCP Inspector has no configuration file"),
+        (("windsurf", "--write", "--project"), "for a project: use --global"),
         (("cursor", "--http", "--stdio"), "not allowed with"),
         (("cursor", "--print", "--write"), "not allowed with"),
     ],

@@ -92,7 +92,7 @@ def test_invalid_options_create_no_token(alice, run, arguments, words):
 def test_inactive_user_gets_no_token(alice, run):
     alice.is_active = False
     alice.save()
-    assert "'alice' is not active" in error_message(run, "create", "--user", "alice", "--name", "x")
+    assert "'alice' is inactive" in error_message(run, "create", "--user", "alice", "--name", "x")
     assert not Token.objects.exists()
 
 

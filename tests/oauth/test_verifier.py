@@ -22,6 +22,7 @@ from django_mcp.oauth import verifier as rows
 from django_mcp.oauth.models import ClientProfile
 from django_mcp.oauth.verifier import OAuthTokens
 from django_mcp.runtime import threads
+from django_mcp.storage import compiled_queries
 from django_mcp.verifiers.protected_resource import resource
 from tests.storage.rows import given
 
@@ -98,7 +99,7 @@ def test_lookup_returns_the_same_values_as_the_orm(alice, bob, server, django_as
     """On every database, with the types of its columns."""
     client = application("Robot", user=bob, cimd_expires_at=timezone.now())
     made, secret = issued(alice, client, server)
-    found, named = rows.find(secret), [resource(server)]
+    (found,), named = rows.find([secret]), [resource(server)]
     assert found == rows.FoundToken(
         made.pk, "mcp", made.expires, named, alice, client, bob, False, rows.NEVER
     )
@@ -119,7 +120,7 @@ def attribute_values(instance):
 def test_sql_statement_is_cached(alice, public_client, server, monkeypatch):
     secrets = [issued(alice, public_client, server)[1] for _ in range(2)]
     assert is_accepted(secrets[0], server)
-    monkeypatch.setattr(rows, "_compile", None)
+    monkeypatch.setattr(compiled_queries, "_compile", None)
     assert is_accepted(secrets[1], server) and not is_accepted(secrets[0][1:], server)
 
 

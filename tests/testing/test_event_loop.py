@@ -132,7 +132,7 @@ def test_loop_waits_for_database_jobs(loop, db):
 
 def test_waiting_for_database_jobs_times_out(db):
     held = threading.Event()
-    future = threads.log._submit(held.wait)
+    future = threads.log.submit(held.wait)
     begun = time.monotonic()
     wait_for_jobs(seconds=0.05)
     assert time.monotonic() - begun < 5 and not are_connections_free()

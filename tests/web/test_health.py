@@ -170,7 +170,7 @@ def test_stuck_thread_pool_is_not_ready(site, monkeypatch):
     released = threading.Event()
     pool = ThreadPool("stuck", 1)
     monkeypatch.setattr(threads, "serving", lambda: (pool,))
-    pool._submit(lambda: released.wait(20))
+    pool.submit(lambda: released.wait(20))
     try:
         site.until(lambda: pool.stuck())
         assert get_health(site, "ready") == (503, "not ready: threads")

@@ -15,7 +15,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
-from itertools import groupby
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from django.utils import timezone
@@ -27,12 +27,12 @@ from ...auth.principal import (
     anonymous,
     client_network,
     looked_up,
-    verifiers,
+    verifier_groups,
 )
 from ...exceptions import InsufficientScope
 from ...runtime import threads
 from ...runtime.async_orm import orm_in_pool
-from ...storage import sessions
+from .lookups import lookups
 from .request import RequestRejected
 from .security import challenge, insufficient
 
@@ -94,21 +94,19 @@ async def still(exchange: Exchange) -> bool:
 async def _look_up(
     exchange: Exchange, token: str | None, id: str | None
 ) -> tuple[Principal, Session | None]:
-    """Return the principal and the session. Raise ``RequestRejected``.
-
-    This is one job in a thread, unless a verifier has its own ``verify``.
-    """
+    """Return the principal and the session. Raise ``RequestRejected``."""
+    server = exchange.server
     if token is None:
-        session = None if id is None else await threads.lookups.run(sessions.find, id)
-        return anonymous(client_network(exchange.remote)), session
+        found = (None, None) if id is None else await lookups().find((), server, None, id)
+        return anonymous(client_network(exchange.remote)), found[1]
     if len(token) > MAX_TOKEN_LENGTH:
         raise challenge(exchange, invalid=True)
     try:
-        principal, session = await _verified(exchange.server, token, id)
+        principal, session = await _verified(server, token, id)
     except InsufficientScope as narrow:
         raise insufficient(exchange, narrow.scopes) from None
     if principal is None or not principal.is_authenticated:
-        _log_unknown(exchange.server, token)
+        _log_unknown(server, token)
         raise challenge(exchange, invalid=True)
     return principal, session
 
@@ -121,24 +119,15 @@ async def _verified(
     Consecutive verifiers that only look up share one job in a thread. The order of the verifiers
     is kept.
     """
-    for only_look_up, group in groupby(verifiers(), _only_looks_up):
+    for only_look_up, verifiers in verifier_groups():
         if only_look_up:
-            looking = cast(list[LookupVerifier], list(group))
-            found = await looked_up(_found, looking, server, token, id)
+            looking_up = cast(tuple[LookupVerifier, ...], verifiers)
+            found = await looked_up(partial(lookups().find, looking_up, server, token, id))
         else:
-            found = await _asked(list(group), server, token, id)
+            found = await _asked(verifiers, server, token, id)
         if found[0] is not None:
             return found
     return None, None
-
-
-def _found(
-    verifiers: Iterable[LookupVerifier], server: Server, token: str, id: str | None
-) -> tuple[Principal | None, Session | None]:
-    """Return the token's principal, and the session if there is a principal. Runs in a thread."""
-    said = (verifier.lookup(token, server) for verifier in verifiers)
-    principal = next((one for one in said if one is not None), None)
-    return principal, None if principal is None or id is None else sessions.find(id)
 
 
 async def _asked(
@@ -148,14 +137,9 @@ async def _asked(
         async with orm_in_pool(threads.verifiers):
             principal = await verifier.verify(token, server)
         if principal is not None:
-            session = None if id is None else await threads.lookups.run(sessions.find, id)
-            return principal, session
+            found = (None, None) if id is None else await lookups().find((), server, None, id)
+            return principal, found[1]
     return None, None
-
-
-def _only_looks_up(verifier: TokenVerifier | LookupVerifier) -> bool:
-    """Whether the verifier does not override ``LookupVerifier.verify``."""
-    return isinstance(verifier, LookupVerifier) and type(verifier).verify is LookupVerifier.verify
 
 
 def _owned(

@@ -85,9 +85,9 @@ def jobs(monkeypatch):
     hops = []
     submit = ThreadPool._submit
 
-    def counted(self, job, owner=""):
+    def counted(self, job):
         hops.append(self.name)
-        return submit(self, job, owner)
+        return submit(self, job)
 
     monkeypatch.setattr(ThreadPool, "_submit", counted)
     return hops
@@ -521,8 +521,10 @@ def test_verifiers_are_tried_in_order(http, private, alice, secret, use):
 
 def test_lookup_verifiers_share_one_thread_job(http, private, alice, secret, use, monkeypatch):
     use(PERSONAL, "Listed", "Named")
-    hops, run = [], threads.lookups.run
-    monkeypatch.setattr(threads.lookups, "run", lambda *given: hops.append(given) or run(*given))
+    hops, submit = [], threads.lookups.submit
+    monkeypatch.setattr(
+        threads.lookups, "submit", lambda *given: hops.append(given) or submit(*given)
+    )
     for token in (secret, "alice"):
         assert http(token, server=private).start("tools/list").wait().status == 200
     assert len(hops) == 2 and verifiers.asked == [("Listed", "alice")]

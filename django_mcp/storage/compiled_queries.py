@@ -1,0 +1,97 @@
+"""
+Queries for rows by the values of a unique column, whose SQL is compiled once.
+
+Every request looks up its token and its session. For Django, compiling such a query takes longer
+than executing it. The number of values is rounded up to a power of two by repeating the last one,
+so that few statements are compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from django.db import connections, models
+
+M = TypeVar("M", bound=models.Model)
+MAX_VALUES = 64  # in one statement
+# Stands for the nth value in the compiled parameters.
+PLACEHOLDERS = tuple(f"value {number}" for number in range(MAX_VALUES))
+
+
+class Statement(NamedTuple):
+    """A compiled SQL statement, and the columns that it returns."""
+
+    query: Any
+    sql: str
+    params: Sequence[Any]
+    columns: Sequence[Any]
+
+    def rows(self, alias: str, values: Sequence[str]) -> Iterator[Sequence[Any]]:
+        """Execute it for as many values as it was compiled for. Return Python values."""
+        by_placeholder = dict(zip(PLACEHOLDERS, values, strict=False))
+        params = [by_placeholder.get(param, param) for param in self.params]
+        connection = connections[alias]
+        with connection.cursor() as cursor:
+            cursor.execute(self.sql, params)
+            found = cursor.fetchall()
+        compiler = self.query.get_compiler(connection=connection)
+        converters = compiler.get_converters(self.columns)
+        return iter(compiler.apply_converters(found, converters) if converters else found)
+
+
+def fetch(
+    alias: str,
+    query: Callable[..., models.QuerySet[Any]],
+    values: Collection[str],
+    *args: Hashable,
+    is_constant: bool = True,
+) -> Iterator[Sequence[Any]]:
+    """Return the rows that ``query(values, *args)`` finds in the database ``alias``.
+
+    ``query`` is a function of a module. It returns a ``values_list`` of the rows with one of the
+    given values. Pass ``is_constant=False`` if its SQL may differ for the same ``args``, such as
+    with the time: then it is compiled each time. One statement runs for each ``MAX_VALUES`` values.
+    """
+    pending, vendor = list(values), connections[alias].vendor
+    while pending:
+        some, pending = pending[:MAX_VALUES], pending[MAX_VALUES:]
+        size = 1 << (len(some) - 1).bit_length()
+        compile_query = _compiled_once if is_constant else _compile
+        statement = compile_query(query, args, alias, vendor, size)
+        yield from statement.rows(alias, some + some[-1:] * (size - len(some)))
+
+
+def _compile(
+    query: Callable[..., Any], args: tuple[Hashable, ...], alias: str, vendor: str, size: int
+) -> Statement:
+    found = query(PLACEHOLDERS[:size], *args).using(alias).query
+    compiler = found.get_compiler(alias)
+    sql, params = compiler.as_sql()
+    return Statement(found, sql, params, [column for column, *_ in compiler.select])
+
+
+@lru_cache(maxsize=64)
+def _compiled_once(
+    query: Callable[..., Any], args: tuple[Hashable, ...], alias: str, vendor: str, size: int
+) -> Statement:
+    return _compile(query, args, alias, vendor, size)
+
+
+def instance(model: type[M], alias: str, values: Iterator[Any]) -> M | None:
+    """Take the next columns and make an instance of them; None if a join found no row.
+
+    The columns are those of ``column_names``.
+    """
+    names = column_names(model)
+    found = list(islice(values, len(names)))
+    is_none = found[names.index(model._meta.pk.attname)] is None
+    return None if is_none else model.from_db(alias, names, found)
+
+
+@lru_cache(maxsize=32)
+def column_names(model: type[models.Model]) -> tuple[str, ...]:
+    """Return the names of a model's columns, for ``values_list``."""
+    return tuple(field.attname for field in model._meta.concrete_fields)

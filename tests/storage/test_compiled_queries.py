@@ -1,0 +1,71 @@
+"""Queries whose SQL is compiled once: numbers of values, columns and rows."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from django_mcp.storage import compiled_queries
+from django_mcp.storage.compiled_queries import MAX_VALUES, column_names, fetch, instance
+from tests.shop.models import Note
+
+pytestmark = pytest.mark.django_db
+
+
+def by_text(texts):
+    return Note.objects.filter(text__in=texts).values_list("text")
+
+
+def notes(number):
+    Note.objects.bulk_create(Note(text=f"note {n}") for n in range(number))
+    return [f"note {n}" for n in range(number)]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5, MAX_VALUES, MAX_VALUES + 1, 2 * MAX_VALUES + 3])
+def test_rows_of_all_values_are_found(number):
+    texts = notes(number)
+    with CaptureQueriesContext(connection) as queries:
+        found = [text for (text,) in fetch("default", by_text, [*texts[:-1], "unknown"])]
+    assert sorted(found) == sorted(texts[:-1])
+    assert len(queries) == -(-number // MAX_VALUES)
+
+
+def test_no_value_takes_no_query(django_assert_num_queries):
+    with django_assert_num_queries(0):
+        assert list(fetch("default", by_text, [])) == []
+
+
+def test_value_is_a_parameter_and_not_part_of_the_sql():
+    texts = ["' OR 1=1 --", *compiled_queries.PLACEHOLDERS[:2]]
+    Note.objects.bulk_create(Note(text=text) for text in (*texts, "another"))
+    with CaptureQueriesContext(connection):
+        found = {text for (text,) in fetch("default", by_text, texts)}
+    assert found == set(texts)
+
+
+def test_statement_is_compiled_once_for_each_number_of_values(monkeypatch):
+    texts = notes(8)
+    list(fetch("default", by_text, texts[:5]))
+    monkeypatch.setattr(compiled_queries, "_compile", None)
+    for number in (5, 6, 7, 8):
+        assert len(list(fetch("default", by_text, texts[:number]))) == number
+
+
+def test_statement_that_is_not_constant_is_compiled_each_time():
+    texts, hidden = notes(2), ["note 0"]
+
+    def visible(texts):
+        return Note.objects.filter(text__in=texts).exclude(text__in=hidden).values_list("text")
+
+    for hidden[0] in ("note 0", "note 1"):
+        found = [text for (text,) in fetch("default", visible, texts, is_constant=False)]
+        assert set(found) == set(texts) - set(hidden)
+
+
+def test_instance_has_the_values_of_its_row():
+    note = Note.objects.create(text="a note")
+    row = Note.objects.values_list(*column_names(Note)).get()
+    found = instance(Note, "default", iter(row))
+    assert found == note and found.text == "a note" and not found._state.adding
+    assert instance(Note, "default", iter([None] * len(row))) is None
