@@ -76,7 +76,7 @@ class SwitchCache:
 
     def look(self) -> None:
         """Update the cache if it is stale. Call it in a thread that may run queries."""
-        if not self._is_stale():
+        if not self._is_changed and monotonic() < self._until:
             return
         with self._lock:
             if self._is_stale():

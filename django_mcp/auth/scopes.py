@@ -5,6 +5,9 @@ What a declaration needs is the Django permission that it requires, or its own n
 request the scopes of ``DJANGO_MCP["SCOPES"]``, each of which covers some of these by patterns. A
 broader scope can replace a narrower one (basic/authorization, "Step-Up Authorization Flow"). A
 token without scopes is not limited.
+
+What a scope covers depends only on the setting, so it is computed once. A change of the setting
+clears the caches.
 """
 
 from __future__ import annotations
@@ -15,12 +18,12 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
 
+from django.core.signals import setting_changed
 from django.utils.functional import Promise
 
 from ..conf import Scope, settings
 
 Patterns = tuple[str, ...]
-Known = tuple[tuple[str, Patterns], ...]  # the offered scopes, as a hashable key of caches
 NAME = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749, section 3.3
 WILD, CHOICE = re.compile(r"[*?\[]"), re.compile(r"[?\[]")
 ONE_OF = re.compile(r"\[!?\]?[^\]]*\]")  # a character set of a pattern, as in "[abc]"
@@ -35,22 +38,14 @@ def offered() -> dict[str, Scope]:
     }
 
 
+@lru_cache(maxsize=512)
 def patterns(name: str) -> Patterns:
     """Return all that a scope covers: its name, its patterns, and those of scopes it names."""
-    return _patterns(name, _known())
-
-
-def _known() -> Known:
-    return tuple((name, tuple(scope.covers)) for name, scope in offered().items())
-
-
-@lru_cache(maxsize=512)
-def _patterns(name: str, known: Known) -> Patterns:
-    covers, found, waiting = dict(known), [], [name]
+    known, found, waiting = offered(), [], [name]
     while waiting:
         if (one := waiting.pop(0)) not in found:
             found.append(one)
-            waiting += covers.get(one, ())
+            waiting += known[one].covers if one in known else ()
     return tuple(found)
 
 
@@ -59,17 +54,16 @@ def covers(granted: Iterable[str], needed: str) -> bool:
 
     Scopes of a token are names and never used as patterns. Only the setting has patterns.
     """
-    known = _known()
-    return any(_covers(one, needed, known) for one in granted)
+    return any(_covers(one, needed) for one in granted)
 
 
-@lru_cache(maxsize=4096)
-def _covers(granted: str, needed: str, known: Known) -> bool:
-    name, *written = _patterns(granted, known)
+def _covers(granted: str, needed: str) -> bool:
+    name, *written = patterns(granted)
     return needed == name or any(fnmatchcase(needed, each) for each in written)
 
 
-def lacking(granted: Collection[str], needed: Iterable[str]) -> tuple[str, ...]:
+@lru_cache(maxsize=4096)
+def lacking(granted: frozenset[str], needed: tuple[str, ...]) -> tuple[str, ...]:
     """Return what of ``needed`` these scopes do not cover. A token without scopes covers all."""
     if not granted:
         return ()
@@ -91,17 +85,22 @@ def _held(granted: Iterable[str], needed: str) -> str | None:
     return next((one for one in granted if one in known and covers([one], needed)), None)
 
 
+@lru_cache(maxsize=4096)
 def narrowest(needed: str) -> str | None:
     """Return the narrowest offered scope that covers ``needed``, the first of equals, or None."""
-    return _narrowest(needed, _known())
-
-
-@lru_cache(maxsize=4096)
-def _narrowest(needed: str, known: Known) -> str | None:
-    able = [one for one, _ in known if covers([one], needed)]
+    able = [one for one in offered() if covers([one], needed)]
     if needed in able:
         return needed
     return next((one for one in able if not any(_within(other, one) for other in able)), None)
+
+
+def _clear_caches(*, setting: str, **kwargs: Any) -> None:
+    if setting == "DJANGO_MCP":
+        for function in (patterns, lacking, narrowest):
+            function.cache_clear()
+
+
+setting_changed.connect(_clear_caches, dispatch_uid="django_mcp.auth.scopes")
 
 
 def broader(granted: Collection[str], scopes: Iterable[str]) -> tuple[str, ...]:

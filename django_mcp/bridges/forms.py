@@ -26,6 +26,7 @@ from ..declarations.outputs import Output, RowOutput, output_of
 from ..declarations.permissions import AUTHENTICATED, Decision, Permission, of_model
 from ..declarations.tools import Tool
 from ..exceptions import InvalidArguments
+from ..protocol.http_rules import Mirrored
 from .form_input import FormInput, errors, refuse_unknown
 from .rows import (
     ADDED,
@@ -269,8 +270,8 @@ class FormArguments(Arguments):
         super().__init__(schema=_schema(tool), handwritten=True)
         self._tool = tool
 
-    def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        self._check_headers(given)
+    def read(self, given: Mapping[str, Any], mirrored: Mirrored | None = None) -> dict[str, Any]:
+        self._check_headers(given, mirrored)
         refuse_unknown(given, self.schema["properties"])
         if self._tool.update and self._tool._row_argument not in given:
             raise InvalidArguments(f"{self._tool._row_argument}: this argument is required.")

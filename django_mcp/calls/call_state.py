@@ -19,9 +19,10 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..declarations.request import CallNotifier, KnownAnswers, Request
+from ..declarations.request import CallNotifier, KnownAnswers, Request, StopFlag
 from ..protocol.capabilities import offered
 from ..protocol.connection import ClientCall
 from ..protocol.http_rules import Mirrored
@@ -40,21 +41,6 @@ if TYPE_CHECKING:
     from ..declarations.server import Server
     from ..models import Session
     from ..protocol.jsonrpc import JSON, Id
-
-
-class StopFlag:
-    """A flag that any thread may set, once. It needs no lock, because nothing waits for it."""
-
-    __slots__ = ("_set",)
-
-    def __init__(self) -> None:
-        self._set = False
-
-    def set(self) -> None:
-        self._set = True
-
-    def is_set(self) -> bool:
-        return self._set
 
 
 class CallOutput:
@@ -137,13 +123,13 @@ class ActiveCall:
     def say(self, message: JSON) -> None:
         """Send a message before the response. Do nothing if the call is over or cancelled."""
         with self._lock:
-            if not (self.over or self.stop.is_set()):
+            if not (self.over or self.stop.is_set):
                 self.output.send(message)
 
     def release(self) -> None:
         """End the HTTP response, if the client can reconnect to fetch the rest."""
         with self._lock:
-            if not (self.over or self.stop.is_set()):
+            if not (self.over or self.stop.is_set):
                 self.output.release()
 
     def end(self) -> None:
@@ -156,13 +142,13 @@ class ActiveCall:
 
     def refuse(self, error: ProtocolError) -> None:
         """Stop the call and respond with ``error``, unless it is over or cancelled already."""
-        if not (self.over or self.stop.is_set()):
+        if not (self.over or self.stop.is_set):
             self.refusal = error
             (self.interrupt or self.cancel)()
 
     def cancel(self) -> None:
         """Cancel the call's task, once: a second cancel would interrupt its cleanup."""
-        if self.stop.is_set():
+        if self.stop.is_set:
             return
         self.stop.set()
         if self.task is not None:
@@ -257,14 +243,14 @@ class Invocation:
     """A run of a declaration.
 
     ``read`` validates the arguments without the database and returns them. ``finish`` makes the
-    result of the returned value. ``unknown`` is raised for a caller who may not use the
+    result of the returned value. ``unknown`` makes the error for a caller who may not use the
     declaration. It is the error for a name that does not exist.
     """
 
     declaration: Declaration
     read: Callable[[], dict[str, Any]]
     finish: Callable[[Any], dict[str, Any]]
-    unknown: ProtocolError
+    unknown: Callable[[], ProtocolError]
     arguments: Arguments
     atomic: bool | str = False
     write: bool = False
@@ -277,37 +263,45 @@ class Invocation:
         return self.atomic is not False and not self.declaration._is_async
 
 
-@dataclass(eq=False)
 class CallRun:
-    """One run of ``call``, on ``server``, as ``principal``."""
+    """One run of ``call``, on ``server``, as ``principal``.
 
-    call: ClientCall
-    server: Server
-    principal: Principal
-    session: ClientSession
-    notifier: CallNotifier
-    answers: KnownAnswers = field(default_factory=KnownAnswers)
-    stop: StopFlag = field(default_factory=StopFlag)
-    host: str | None = None
-    mirrored: Mirrored | None = None  # headers that must equal the arguments
-    # Called with the result at the end of the tool's transaction.
-    store_result: Callable[[dict[str, Any]], None] | None = None
-    goes_on: bool = False  # a run came before, so it waits for a thread and is never rejected
+    ``mirrored`` are request headers that must equal the arguments. ``store_result`` is called with
+    the result at the end of the tool's transaction. With ``goes_on`` a run came before, so this one
+    waits for a thread and is never rejected.
+    """
+
     work: Invocation | None = None  # the declaration that is run, once it has been found
 
-    def __post_init__(self) -> None:
-        self.params = self.call.params
+    def __init__(
+        self,
+        call: ClientCall,
+        server: Server,
+        principal: Principal,
+        session: ClientSession,
+        notifier: CallNotifier | None = None,
+        answers: KnownAnswers | None = None,
+        stop: StopFlag | None = None,
+        host: str | None = None,
+        mirrored: Mirrored | None = None,
+        store_result: Callable[[dict[str, Any]], None] | None = None,
+        goes_on: bool = False,
+    ) -> None:
+        self.call, self.params, self.server, self.principal = call, call.params, server, principal
+        self.session, self.answers = session, answers or KnownAnswers()
+        self.stop = stop or StopFlag()
+        self.mirrored, self.store_result, self.goes_on = mirrored, store_result, goes_on
         self.request = Request(
-            self.principal,
-            self.server,
-            host=self.host,
-            revision=self.call.revision.name,
-            client_info=self.call.client_info,
-            offered=offered(self.call.revision, self.call.capabilities),
-            meta=self.call.meta,
+            principal,
+            server,
+            host=host,
+            revision=call.revision.name,
+            client_info=call.client_info,
+            offered=partial(offered, call.revision, call.capabilities),
+            meta=call.meta,
             answers=self.answers,
-            notifier=self.notifier,
-            stopped=self.stop.is_set,
+            notifier=notifier,
+            stop=self.stop,
         )
 
     @property

@@ -97,6 +97,16 @@ class SessionCaller:
         return self._first or anonymous(self._network)
 
 
+async def reloaded(principal: Principal) -> Principal:
+    """Return the principal with its user loaded again. Retry while the database is down.
+
+    A user who is deleted or inactive becomes the anonymous principal, without a token.
+    """
+    if not principal.is_authenticated:
+        return anonymous(principal.network)
+    return await run_with_retries(load, str(principal.user.pk), principal.auth)
+
+
 def covers(principal: Principal, scopes: Collection[str] | None) -> bool:
     """Whether the token's scopes cover those with which a call began.
 

@@ -25,7 +25,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,7 +40,7 @@ from ..auth import kill_switches
 from ..conf import settings
 from ..declarations.permissions import Decision, decide
 from ..exceptions import Busy, InsufficientScope, RunEnded, Stopped, Unsupported
-from ..protocol.jsonrpc import JSON, InternalError
+from ..protocol.jsonrpc import JSON, InternalError, ProtocolError
 from ..runtime import outages, threads
 from ..runtime.async_orm import orm_in_own_thread
 from ..runtime.runtime import environment
@@ -133,7 +133,7 @@ class Retries:
         while time.monotonic() + self._pause < self._until:
             await asyncio.sleep(self._pause)
             self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
-            if run.stop.is_set():
+            if run.stop.is_set:
                 raise Stopped()
             try:
                 await threads.tools.run_for(run.principal.limit_keys, lambda: _connect(alias))
@@ -155,6 +155,7 @@ def _connect(alias: str) -> None:
 
 
 T = TypeVar("T")
+NO_TRANSACTION = nullcontext()
 THREAD_RETRY_SECONDS = 0.1  # between two attempts to get a thread of a full pool
 # Statements that end a savepoint. They run also for a cancelled call, so that Django can roll back.
 ENDINGS = ("ROLLBACK", "RELEASE")
@@ -171,8 +172,8 @@ async def perform(run: CallRun, work: Invocation) -> dict[str, Any]:
         if work.declaration._is_async:
             result = await _in_loop(run, work)
         else:
-            job = partial(_in_thread, run, work)
-            result = await _in_pool(run.principal.limit_keys, job, waits=run.goes_on)
+            run_job = _run_when_free if run.goes_on else threads.tools.run_for
+            result = await run_job(run.principal.limit_keys, partial(_in_thread, run, work))
     except BaseException as error:
         report(run, work, error)
         raise
@@ -236,17 +237,15 @@ async def surrounded_job(request: Request, function: Callable[[], T], *, waits: 
         with surrounded(request):
             return function()
 
-    return await _in_pool(request.principal.limit_keys, job, waits=waits)
+    run_job = _run_when_free if waits else threads.tools.run_for
+    return await run_job(request.principal.limit_keys, job)
 
 
-async def _in_pool(owners: tuple[str, ...], job: Callable[[], T], *, waits: bool) -> T:
-    """Run ``job`` in a thread of the pool ``tools``.
+async def _run_when_free(owners: tuple[str, ...], job: Callable[[], T]) -> T:
+    """Run ``job`` in a thread of the pool ``tools``, and wait while its queue is full.
 
-    Raise ``Busy`` if its queue is full. With ``waits``, retry then: a call that has run before must
-    not be rejected as overloaded.
+    A call that has run before must not be rejected as overloaded.
     """
-    if not waits:
-        return await threads.tools.run_for(owners, job)
     begun = False
 
     def marked() -> T:
@@ -269,14 +268,14 @@ async def _in_pool(owners: tuple[str, ...], job: Callable[[], T], *, waits: bool
 def _in_thread(run: CallRun, work: Invocation) -> dict[str, Any]:
     with surrounded(run.request):
         values = admitted(run.request, work)
-        with _transaction(work):
+        with NO_TRANSACTION if work.atomic is False else _transaction(work):
             bound = work.arguments.bind(values, run.request, write=work.write)
             work.is_begun = True
             value = work.declaration._implementation(run.request, **bound)
             # A question in an on_commit hook would rerun a call whose writes are committed.
             run.request.asks = False
             result = work.finish(value)
-            if run.request.cancelled:  # a cancel before the commit rolls everything back
+            if run.stop.is_set:  # a cancel before the commit rolls everything back
                 raise Stopped()
             if run.store_result is not None and may_hold(work.atomic):
                 run.store_result(result)
@@ -290,21 +289,22 @@ def admitted(request: Request, work: Invocation) -> dict[str, Any]:
     """
     # First the permission: errors about arguments would reveal that the declaration exists.
     check(work.declaration, request, work.unknown)
-    required = work.declaration._required_capabilities
-    if required and (lacking := request.can.lacks(required)):
-        raise Unsupported(lacking)
+    if work.declaration.needs:
+        lacking = request.can.lacks(work.declaration._required_capabilities)
+        if lacking:
+            raise Unsupported(lacking)
     return work.read()
 
 
-def check(declaration: Declaration, request: Request, unknown: Exception) -> None:
-    """Raise ``unknown`` or ``InsufficientScope`` if the caller may not use the declaration."""
+def check(declaration: Declaration, request: Request, unknown: Callable[[], ProtocolError]) -> None:
+    """Raise ``unknown()`` or ``InsufficientScope`` if the caller may not use the declaration."""
     decision = decide(declaration, request)
     if decision.allowed:
         return
     if decision.missing_scopes:
         raise InsufficientScope(decision.missing_scopes)
     _log_refusal(declaration, request, decision)
-    raise unknown
+    raise unknown()
 
 
 def _log_refusal(declaration: Declaration, request: Request, decision: Decision) -> None:
@@ -323,9 +323,6 @@ def _log_refusal(declaration: Declaration, request: Request, decision: Decision)
 
 @contextmanager
 def _transaction(work: Invocation) -> Iterator[None]:
-    if work.atomic is False:
-        yield
-        return
     using = work.atomic if isinstance(work.atomic, str) else None
     try:
         with transaction.atomic(using=using):
@@ -415,7 +412,7 @@ def surrounded(request: Request) -> Iterator[None]:
     try:
         with ExitStack() as stack:
             kill_switches.look()
-            stack.enter_context(_stoppable(request))
+            stack.enter_context(queries_through(_stopping(request)))
             for manager in surroundings():
                 stack.enter_context(manager(request))
             try:
@@ -431,11 +428,10 @@ def surrounded(request: Request) -> Iterator[None]:
         raise wrong
 
 
-@contextmanager
-def _stoppable(request: Request) -> Iterator[None]:
-    """Raise ``Stopped`` at the next query of a cancelled call.
+def _stopping(request: Request) -> Callable[..., Any]:
+    """Return a wrapper of queries that raises ``Stopped`` at the next query of a cancelled call.
 
-    Raise it only once, because queries of the rollback and of cleanup code must succeed.
+    It raises only once, because queries of the rollback and of cleanup code must succeed.
     """
     stopped, home = False, threading.get_ident()
 
@@ -448,8 +444,7 @@ def _stoppable(request: Request) -> Iterator[None]:
             raise Stopped()
         return execute(sql, params, many, context)
 
-    with queries_through(check):
-        yield
+    return check
 
 
 @contextmanager

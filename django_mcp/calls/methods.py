@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.http import Http404
@@ -24,7 +25,6 @@ from ..declarations.permissions import decide
 from ..declarations.resources import Resource
 from ..exceptions import Busy, InsufficientScope, InvalidArguments, ToolError
 from ..protocol.connection import SUBSCRIPTION_ID
-from ..protocol.http_rules import check_parameters
 from ..protocol.jsonrpc import (
     JSON,
     InvalidParams,
@@ -43,7 +43,6 @@ from .rate_limits import MAX_SUBSCRIPTIONS
 from .visibility import visible
 
 if TYPE_CHECKING:
-    from ..declarations.prompts import Prompt
     from ..declarations.server import Server
     from .call_state import CallRun
 
@@ -60,54 +59,42 @@ def server_info(server: Server) -> JSON:
 
 def capabilities(server: Server) -> JSON:
     """Return the server's capabilities, with its experimental ones and its extensions."""
-    found = {name: dict(features) for name, (has, features) in _HAS.items() if has(server)}
+    has = server._catalog.capabilities
+    found = {name: dict(features) for name, features in CAPABILITIES.items() if name in has}
     if server.experimental:
         found["experimental"] = server.experimental
     return found | ({"extensions": server.extensions} if server.extensions else {})
 
 
-def _has_resources(server: Server) -> bool:
-    catalog = server._catalog
-    return bool(catalog.resources or catalog.templates) or _embeds(server)
-
-
-def _embeds(server: Server) -> bool:
-    """Whether a tool returns embedded resources.
-
-    Servers that use embedded resources SHOULD implement resources (server/tools).
-    """
-    return any(tool._output.embeds for tool in server._catalog.tools.values())
-
-
-def _completes(server: Server) -> bool:
-    catalog = server._catalog
-    things: list[Prompt | Resource] = [*catalog.prompts.values(), *catalog.templates.values()]
-    return any(thing._completers for thing in things)
-
-
-_HAS: dict[str, tuple[Callable[[Server], bool], JSON]] = {
-    "logging": (lambda server: True, {}),
-    "tools": (lambda server: bool(server._catalog.tools), {"listChanged": True}),
-    "prompts": (lambda server: bool(server._catalog.prompts), {"listChanged": True}),
-    "resources": (_has_resources, {"listChanged": True, "subscribe": True}),
-    "completions": (_completes, {}),
+# The capabilities of the protocol, and their features. ``Catalog.capabilities`` are those that the
+# declarations of a server give it.
+CAPABILITIES: dict[str, JSON] = {
+    "logging": {},
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "completions": {},
 }
 
 
 MAX_TEXT = 1000
 
 
-def referred(run: CallRun) -> tuple[Any, ProtocolError]:
-    """Return the prompt or template to complete, and the error for a caller who may not use it."""
+def referred(run: CallRun) -> tuple[Any, Callable[[], ProtocolError]]:
+    """Return the prompt or template to complete, and the error for a caller who may not use it.
+
+    The error is the one for a name that does not exist.
+    """
     ref = run.params.get("ref")
     kind, name, uri = (_member(ref, key) for key in ("type", "name", "uri"))
     catalog = run.server._catalog
     if kind == "ref/prompt" and isinstance(name, str):
-        return _found(catalog.prompts.get(name), InvalidParams(f"Unknown prompt: {name[:200]}"))
+        unknown = partial(InvalidParams, f"Unknown prompt: {name[:200]}")
+        return _found(catalog.prompts.get(name), unknown)
     if kind == "ref/resource" and isinstance(uri, str):
         matching = (one for one, _ in catalog.at(uri))
         found = catalog.templates.get(uri) or next(matching, None)
-        return _found(found, ResourceNotFound(uri))
+        return _found(found, partial(ResourceNotFound, uri))
     raise InvalidParams("ref is required: ref/prompt with a name, or ref/resource with a uri.")
 
 
@@ -115,9 +102,11 @@ def _member(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else None
 
 
-def _found(thing: Any, unknown: ProtocolError) -> tuple[Any, ProtocolError]:
+def _found(
+    thing: Any, unknown: Callable[[], ProtocolError]
+) -> tuple[Any, Callable[[], ProtocolError]]:
     if thing is None:
-        raise unknown
+        raise unknown()
     return thing, unknown
 
 
@@ -165,7 +154,10 @@ async def dispatch(run: CallRun) -> JSON:
         raise MethodNotFound(f"This server has no {capability}.")
     run.request.asks = run.call.method in ASKING
     try:
-        return _private_if_retried(run, await function(run))
+        result = await function(run)
+        is_retry = run.call.input_responses is not None or run.call.request_state is not None
+        # The result of a retry with answers MUST NOT be cached (server/utilities/caching).
+        return result | listing.PRIVATE if is_retry and "ttlMs" in result else result
     except Busy:  # nothing has happened, so the client may send the same request again
         raise
     except Exception as error:
@@ -177,16 +169,7 @@ async def dispatch(run: CallRun) -> JSON:
 def lacks(server: Server, method: str) -> bool:
     """Whether ``method`` belongs to a capability that the server does not have."""
     capability = METHODS[method][1] if method in METHODS else ""
-    return bool(capability) and not _HAS[capability][0](server)
-
-
-def _private_if_retried(run: CallRun, result: JSON) -> JSON:
-    """Mark the result of a retry with answers as private.
-
-    Such results MUST NOT be cached (server/utilities/caching).
-    """
-    retried = run.call.input_responses is not None or run.call.request_state is not None
-    return result | listing.PRIVATE if retried and "ttlMs" in result else result
+    return bool(capability) and capability not in server._catalog.capabilities
 
 
 def _text(run: CallRun, name: str) -> str:
@@ -273,20 +256,14 @@ async def list_tools(run: CallRun) -> JSON:
 async def call_tool(run: CallRun) -> JSON:
     name, arguments = _text(run, "name"), _arguments(run)
     _limit(run, "calls")
-    unknown = InvalidParams(f"Unknown tool: {name[:200]}")
+    unknown = partial(InvalidParams, f"Unknown tool: {name[:200]}")
     tool = run.server._catalog.tools.get(name)
     if tool is None:
-        raise unknown
-
-    def read() -> dict[str, Any]:
-        if run.mirrored is not None:
-            check_parameters(run.mirrored, arguments, tool._arguments.headers.items())
-        return tool._arguments.read(arguments)
-
+        raise unknown()
     work = Invocation(
         tool,
-        read=read,
-        finish=lambda value: results.tool_result(tool, value, run.request),
+        read=partial(tool._arguments.read, arguments, run.mirrored),
+        finish=partial(results.tool_result, tool, run.request),
         unknown=unknown,
         arguments=tool._arguments,
         atomic=tool._transaction,
@@ -334,8 +311,8 @@ def _read_work(run: CallRun, resource: Resource, uri: str, variables: dict[str, 
     return Invocation(
         resource,
         read=read,
-        finish=lambda value: results.read_result(resource, uri, value, run.request),
-        unknown=ResourceNotFound(uri),
+        finish=partial(results.read_result, resource, uri, run.request),
+        unknown=partial(ResourceNotFound, uri),
         arguments=resource._arguments,
     )
 
@@ -355,7 +332,8 @@ async def _unseen(run: CallRun, uri: str) -> Exception:
 
     It is ``InsufficientScope`` if a token with more scopes could see it, else ``ResourceNotFound``.
     """
-    narrow = [one for one, _ in run.server._catalog.at(uri) if one._missing_scopes(run.request)]
+    auth = run.principal.auth
+    narrow = [one for one, _ in run.server._catalog.at(uri) if one._missing_scopes(auth)]
 
     def needed() -> tuple[str, ...]:
         missing = (decide(one, run.request).missing_scopes for one in narrow)
@@ -417,14 +395,14 @@ async def list_prompts(run: CallRun) -> JSON:
 async def get_prompt(run: CallRun) -> JSON:
     name, arguments = _text(run, "name"), _arguments(run, str)
     _limit(run, "calls")
-    unknown = InvalidParams(f"Unknown prompt: {name[:200]}")
+    unknown = partial(InvalidParams, f"Unknown prompt: {name[:200]}")
     prompt = run.server._catalog.prompts.get(name)
     if prompt is None:
-        raise unknown
+        raise unknown()
     work = Invocation(
         prompt,
-        read=lambda: prompt._arguments.read_text(arguments),
-        finish=lambda value: results.prompt_result(prompt, value, run.request),
+        read=partial(prompt._arguments.read_text, arguments),
+        finish=partial(results.prompt_result, prompt, run.request),
         unknown=unknown,
         arguments=prompt._arguments,
     )

@@ -38,39 +38,25 @@ class Bucket:
     tokens: float
     at: float
 
-    def take(self, size: float, per_second: float, now: float) -> float:
-        """Take a token and return 0, or return the seconds until there is one."""
-        self.tokens = min(size, self.tokens + (now - self.at) * per_second)
-        self.at = now
-        if self.tokens < 1:
-            return (1 - self.tokens) / per_second if per_second else NEVER
-        self.tokens -= 1
-        return 0.0
-
 
 _buckets: OrderedDict[tuple[str, ...], Bucket] = OrderedDict()
 # The event loop and threads take tokens. Without the lock a bucket would give out too many.
 _lock = threading.Lock()
 
 
-def rate(kind: str) -> tuple[float, float] | None:
-    """Return the bucket size and the refill per second of ``kind``, or None without a limit."""
-    text = settings.RATES.get(kind, DEFAULTS[kind])
-    return None if text is None else _read(text)
-
-
 @lru_cache(maxsize=64)
-def _read(text: str) -> tuple[float, float]:
-    number, _, seconds = text.partition("/")
+def _read(rate: str) -> tuple[float, float]:
+    """Return the size of the bucket and the refill per second of a rate."""
+    number, _, seconds = rate.partition("/")
     return float(number), float(number) / float(seconds or 1)
 
 
 def wait(kind: str, *owner: str) -> float:
     """Take a token of ``kind`` for ``owner``. Return 0, or the seconds until there is one."""
-    allowed = rate(kind)
-    if allowed is None:
+    rate = settings.RATES.get(kind, DEFAULTS[kind])
+    if rate is None:  # there is no limit
         return 0.0
-    size, per_second = allowed
+    size, per_second = _read(rate)
     now = time.monotonic()
     with _lock:
         key = (kind, *owner)
@@ -78,7 +64,12 @@ def wait(kind: str, *owner: str) -> float:
         _buckets.move_to_end(key)
         if len(_buckets) > MAX_BUCKETS:  # drop the least recently used, to bound the memory
             _buckets.popitem(last=False)
-        return bucket.take(size, per_second, now)
+        bucket.tokens = min(size, bucket.tokens + (now - bucket.at) * per_second)
+        bucket.at = now
+        if bucket.tokens < 1:
+            return (1 - bucket.tokens) / per_second if per_second else NEVER
+        bucket.tokens -= 1
+        return 0.0
 
 
 def forget() -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.db.models import Model, QuerySet
@@ -33,31 +32,29 @@ JSON = dict[str, Any]
 logger = logging.getLogger("django_mcp")
 
 
-def tool_result(tool: Tool, value: Any, request: Request) -> JSON:
+def tool_result(tool: Tool, request: Request, value: Any) -> JSON:
     """Return the result of ``tools/call``. Raise ``Mismatch``, or ``ToolError`` if too large."""
-    value = _evaluated(value)
-    with _hidden_rows_logged("tool", tool.name, request):
-        if tool._output.schema is None and _is_content(value):
-            result = {"content": blocks(value, request), "isError": False}
-        else:
-            data = tool._output.structured(value, request)
-            result = {"content": _data_blocks(data, value), "structuredContent": data}
-            result["isError"] = False
-    return _bounded(result)
-
-
-@contextmanager
-def _hidden_rows_logged(kind: str, name: str, request: Request) -> Iterator[None]:
+    value = value._proxy____cast() if is_lazy(value) else value
     try:
-        yield
+        if tool._output.schema is None and _is_content(value):
+            return _bounded({"content": blocks(value, request), "isError": False})
+        data = tool._output.structured(value, request)
     except HiddenRows as error:
-        # The caller gets "Not found.", as for all rows they cannot see. The log has the reason.
-        logger.error(
-            "%s returned rows that its caller cannot see: %s=%s user=%s %s; "
-            "query get_queryset(request) of the resource, or return mcp.trusted(rows)",
-            kind.title(), kind, name, request.user.pk, error.detail,
-        )  # fmt: skip
+        _log_hidden_rows(error, "tool", tool.name, request)
         raise
+    text = {"type": "text", "text": _text(data)}
+    value = value.rows if isinstance(value, Trusted) else value
+    links = _links(data) if isinstance(value, Model | QuerySet | list) else ()
+    return _bounded({"content": [text, *links], "structuredContent": data, "isError": False})
+
+
+def _log_hidden_rows(error: HiddenRows, kind: str, name: str, request: Request) -> None:
+    # The caller gets "Not found.", as for all rows they cannot see. The log has the reason.
+    logger.error(
+        "%s returned rows that its caller cannot see: %s=%s user=%s %s; "
+        "query get_queryset(request) of the resource, or return mcp.trusted(rows)",
+        kind.title(), kind, name, request.user.pk, error.detail,
+    )  # fmt: skip
 
 
 def error_result(message: str) -> JSON:
@@ -118,13 +115,6 @@ def _text(data: Any) -> str:
     return data if isinstance(data, str) else _dump(data)
 
 
-def _data_blocks(data: Any, value: Any) -> list[JSON]:
-    """Return the data as a text block, and resource links to the rows in it."""
-    value = value.rows if isinstance(value, Trusted) else value
-    links = _links(data) if isinstance(value, Model | QuerySet | list) else []
-    return [content.text(_text(data)), *links]
-
-
 def _links(data: Any) -> list[JSON]:
     rows = data if isinstance(data, list) else [data]
     uris = [row["_uri"] for row in rows if isinstance(row, dict) and "_uri" in row]
@@ -132,9 +122,14 @@ def _links(data: Any) -> list[JSON]:
 
 
 def _bounded(result: JSON) -> JSON:
+    """Return the result. Raise ``ToolError`` if it is too large.
+
+    The size is estimated from the texts in it, without encoding it again.
+    """
     messages = [message["content"] for message in result.get("messages", ())]
     parts = result.get("content") or result.get("contents") or messages
-    size = sum(map(_size, parts))
+    values = [value for part in parts for value in part.get("resource", part).values()]
+    size = sum([len(value) for value in values if isinstance(value, str)])
     if "structuredContent" in result:
         size *= 2  # the data is sent twice: as structured content and as text
     if size > settings.RESULT_SIZE:
@@ -145,18 +140,15 @@ def _bounded(result: JSON) -> JSON:
     return result
 
 
-def _size(part: JSON) -> int:
-    """Return roughly the size of a block, without encoding it again."""
-    inner = part.get("resource", part)
-    return sum([len(value) for value in inner.values() if isinstance(value, str)])
-
-
-def prompt_result(prompt: Prompt, value: Any, request: Request) -> JSON:
+def prompt_result(prompt: Prompt, request: Request, value: Any) -> JSON:
     """Return the result of ``prompts/get``. Raise ``Mismatch``, or ``ToolError`` if too large."""
     values = value if isinstance(value, list | tuple) else [value]
     said = [one if isinstance(one, Message) else Message(one) for one in values]
-    with _hidden_rows_logged("prompt", prompt.name, request):
+    try:
         written = _blocks([one.content for one in said], request)
+    except HiddenRows as error:
+        _log_hidden_rows(error, "prompt", prompt.name, request)
+        raise
     messages = [
         {"role": one.role, "content": block} for one, block in zip(said, written, strict=True)
     ]
@@ -164,11 +156,14 @@ def prompt_result(prompt: Prompt, value: Any, request: Request) -> JSON:
     return _bounded(about | {"messages": messages})
 
 
-def read_result(resource: Resource, uri: str, value: Any, request: Request) -> JSON:
+def read_result(resource: Resource, uri: str, request: Request, value: Any) -> JSON:
     """Return the result of ``resources/read``, with its cache hints."""
     parts = value if isinstance(value, list) and _all_contents(value) else [value]
-    with _hidden_rows_logged("resource", uri, request):
+    try:
         contents = [_contents(part, request).write(uri, resource.mime_type) for part in parts]
+    except HiddenRows as error:
+        _log_hidden_rows(error, "resource", uri, request)
+        raise
     scope = "public" if resource.shared else "private"
     result = {"contents": contents, "ttlMs": resource.cache * 1000, "cacheScope": scope}
     return _bounded(result)

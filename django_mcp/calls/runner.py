@@ -65,10 +65,11 @@ class ClientAsker(Protocol):
 class CallRunner:
     """Turns calls of one client to ``server`` into responses.
 
-    ``who`` is awaited before every run and returns the current principal. ``asker`` is required for
-    revisions with the ``initialize`` handshake. Newer revisions ask by an ``input_required``
-    result. ``mirrored`` are the request headers that must equal the arguments. Messages and results
-    go to the ``output`` of a call.
+    ``who`` is awaited before every run and returns the current principal. The first run has the
+    ``principal`` instead, if there is one. ``asker`` is required for revisions with the
+    ``initialize`` handshake. Newer revisions ask by an ``input_required`` result. ``mirrored`` are
+    the request headers that must equal the arguments. Messages and results go to the ``output`` of
+    a call.
     """
 
     server: Server
@@ -79,6 +80,7 @@ class CallRunner:
     memory: StepStore = remembered
     host: str | None = None
     mirrored: Mirrored | None = None
+    principal: Principal | None = None
 
     async def response(
         self, active: ActiveCall, interaction: Interaction | None = None
@@ -116,60 +118,60 @@ class CallRunner:
         return self.connection.error(call, error)
 
     async def _outcome(self, active: ActiveCall, interaction: Interaction | None) -> JSON:
-        """Return the result of the call, or the ``input_required`` result with its questions."""
-        call, principal = active.call, await self.who()
-        if interaction is None:
-            interaction = Interaction()
-            if call.request_state is not None:
-                interaction = resumed(call, purpose(call, self.server, principal))
-        try:
-            return await self._runs(active, principal, interaction)
-        finally:
-            # Keep the steps while the client holds a ``requestState``: with it the call may come
-            # back, and the steps must not be done twice.
-            holds_state = call.revision.input_required and interaction.may_return
-            if interaction.has_steps and not holds_state:
-                await self.memory.aforget(interaction.id)
+        """Return the result of the call, or the ``input_required`` result with its questions.
 
-    async def _runs(
-        self, active: ActiveCall, principal: Principal, interaction: Interaction
-    ) -> JSON:
-        """Run the call until it has a result. Rerun it after answers, steps and outages."""
+        Run the call again after answers, steps and outages. Most calls run once, and never have an
+        ``Interaction``.
+        """
         # ``ActiveCall.end`` takes the output away from the call, but the run may still fail then.
-        call, output, answers = active.call, active.output, interaction.answers(active.call)
-        named, retries = dict(answers.named), Retries(output.was_rolled_back)
+        call, output, principal = active.call, active.output, self.principal or await self.who()
+        if interaction is None and (call.input_responses or call.request_state is not None):
+            interaction = resumed(call, purpose(call, self.server, principal))
+        answers = KnownAnswers() if interaction is None else interaction.answers(call)
+        named, retries = dict(answers.named), None
         level = self.session.log_level if call.revision.handshake else lambda: call.log_level
         owner = (*principal.limit_keys, self.server.name)
-        notifier = ClientNotifier(active, owner, level, interaction.high_water)
+        high_water = None if interaction is None else interaction.high_water
+        notifier = ClientNotifier(active, owner, level, high_water)
         store_result: Callable[[JSON], None] | None = None
         if output.stores_result:
             store_result = lambda result: output.store_result(self._result(call, result))  # noqa: E731
         goes_on, running = output.has_run_before(), running_calls()
-        while True:
-            if interaction.may_return or interaction.has_steps:
-                answers.remembered = await self.memory.recall(interaction.id)
-                interaction.has_steps = bool(answers.remembered)
-            run = CallRun(
-                call, self.server, principal, self.session, notifier, answers, active.stop,
-                self.host, self.mirrored, store_result, goes_on,
-            )  # fmt: skip
-            try:
-                running.add(run, active)
+        try:
+            while True:
+                if interaction is not None and (interaction.may_return or interaction.has_steps):
+                    answers.remembered = await self.memory.recall(interaction.id)
+                    interaction.has_steps = bool(answers.remembered)
+                run = CallRun(
+                    call, self.server, principal, self.session, notifier, answers, active.stop,
+                    self.host, self.mirrored, store_result, goes_on,
+                )  # fmt: skip
                 try:
-                    return await dispatch(run)
-                finally:
-                    running.discard(run)
-            except RunEnded as unwound:
-                interaction.high_water, goes_on, named = notifier.high_water, True, {}
-                asking = await self._unwound(unwound, run, interaction, output)
-            except DatabaseBroke as broke:
-                goes_on = True
-                asking = await retries.wait(run, broke.error, has_steps=interaction.has_steps)
-            if asking is not None:
-                return asking
-            answers = KnownAnswers(known=dict(interaction.known), named=dict(named))
-            # Answers and retries take time. The user may have been deactivated meanwhile.
-            principal = await self.who()
+                    running.add(run, active)
+                    try:
+                        return await dispatch(run)
+                    finally:
+                        running.discard(run)
+                except RunEnded as unwound:
+                    interaction = interaction or Interaction()
+                    interaction.high_water, goes_on, named = notifier.high_water, True, {}
+                    asking = await self._unwound(unwound, run, interaction, output)
+                except DatabaseBroke as broke:
+                    interaction, goes_on = interaction or Interaction(), True
+                    retries = retries or Retries(output.was_rolled_back)
+                    asking = await retries.wait(run, broke.error, has_steps=interaction.has_steps)
+                if asking is not None:
+                    return asking
+                answers = KnownAnswers(known=dict(interaction.known), named=dict(named))
+                # Answers and retries take time. The user may have been deactivated meanwhile.
+                principal = await self.who()
+        finally:
+            # Keep the steps while the client holds a ``requestState``: with it the call may come
+            # back, and the steps must not be done twice.
+            if interaction is not None and interaction.has_steps:
+                holds_state = call.revision.input_required and interaction.may_return
+                if not holds_state:
+                    await self.memory.aforget(interaction.id)
 
     async def _unwound(
         self, unwound: RunEnded, run: CallRun, interaction: Interaction, output: CallOutput

@@ -34,7 +34,6 @@ from django.db import DatabaseError
 from ..auth import kill_switches
 from ..auth.principal import anonymous
 from ..conf import settings
-from ..declarations.request import NoNotifier
 from ..declarations.server import Server
 from ..exceptions import Busy, CallParked, Stopped
 from ..models import Ask, Session
@@ -324,7 +323,7 @@ class SessionCallManager:
         call, who = session_call.active.call, await session_call.post.who.upcoming()
         tool = server._catalog.tools[call.params["name"]]
         state = SessionState(session_call.post.session)
-        request = CallRun(call, server, who, state, NoNotifier(), host=host).request
+        request = CallRun(call, server, who, state, host=host).request
         if tool._is_free:
             try:
                 await kill_switches.fresh()
@@ -344,7 +343,7 @@ class SessionCallManager:
         It is a callback of the task, because the code of such a task is never executed.
         """
         self._tasks.discard(task)
-        if task.cancelled() or session_call.active.stop.is_set():
+        if task.cancelled() or session_call.active.stop.is_set:
             session_call.post.take(session_call, session_call.stop_response)
         elif isinstance(task.exception(), CallParked):
             self.leave(session_call)

@@ -158,7 +158,7 @@ class SessionCall(CallOutput):
 
     def is_behind(self) -> bool:
         """Whether it should pause before it sends more. A call that is ending never pauses."""
-        ends = self.is_full or self.is_decided or self.active.stop.is_set()
+        ends = self.is_full or self.is_decided or self.active.stop.is_set
         return not ends and self.post.is_behind(self)
 
     def refused(self, outcome: int | None) -> None:
@@ -248,7 +248,7 @@ class SessionCall(CallOutput):
     def decide(self) -> bool:
         """Ignore cancels and messages from now on. Return False if a cancel came before."""
         with self._lock:
-            self.is_decided = not self.active.stop.is_set()
+            self.is_decided = not self.active.stop.is_set
         if self.is_decided:
             self.active.end()
         return self.is_decided

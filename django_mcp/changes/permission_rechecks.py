@@ -12,14 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..auth.principal import Principal
-from ..calls.call_state import StopFlag, running_calls
+from ..calls.call_state import CallRun, running_calls
 from ..calls.callers import renewed, revocations
 from ..calls.execution import surrounded
-from ..declarations.request import NoNotifier
 from ..exceptions import Busy
 from ..protocol.jsonrpc import InvalidParams
 from ..runtime import threads
@@ -31,7 +29,7 @@ from .feed import change_feed
 from .subscriptions import BUSY_RETRY_SECONDS
 
 if TYPE_CHECKING:
-    from ..calls.call_state import ActiveCall, CallRun
+    from ..calls.call_state import ActiveCall
     from ..declarations.request import Request
 
 logger = logging.getLogger("django_mcp")
@@ -170,10 +168,10 @@ async def _end_if_not_permitted(
 ) -> None:
     work, now = run.work, fresh.get(run)
     if now is None:
-        active.refuse(InvalidParams(ENDED) if work is None else work.unknown)
+        active.refuse(InvalidParams(ENDED) if work is None else work.unknown())
     elif work is not None and not await _is_permitted(run, now):
         logger.info("%s was ended: its caller lost the permission", run.subject)
-        active.refuse(work.unknown)
+        active.refuse(work.unknown())
 
 
 def _new_request(run: CallRun, principal: Principal) -> Request:
@@ -181,7 +179,10 @@ def _new_request(run: CallRun, principal: Principal) -> Request:
 
     It has a stop flag of its own, because the check must not stop if the call is cancelled.
     """
-    return replace(run, principal=principal, notifier=NoNotifier(), stop=StopFlag()).request
+    again = CallRun(
+        run.call, run.server, principal, run.session, answers=run.answers, host=run.request.host
+    )
+    return again.request
 
 
 async def _is_permitted(run: CallRun, principal: Principal) -> bool:

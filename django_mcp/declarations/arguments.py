@@ -47,6 +47,7 @@ from pydantic_core import (
 )
 
 from ..exceptions import InvalidArguments
+from ..protocol.http_rules import Mirrored, check_parameters
 from . import schemas
 from .completions import Complete, Completer, choices_of, completer_problem, completer_with
 from .content import json_problem
@@ -380,16 +381,25 @@ class Arguments:
 
     # Reading.
 
-    def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of JSON arguments. Raise ``InvalidArguments``."""
-        self._check_headers(given)
+    def read(self, given: Mapping[str, Any], mirrored: Mirrored | None = None) -> dict[str, Any]:
+        """Return the values of JSON arguments. Raise ``InvalidArguments`` or ``HeaderMismatch``.
+
+        ``mirrored`` are the headers of the HTTP request, which must equal the arguments.
+        """
+        if self.headers:
+            self._check_headers(given, mirrored)
         if self.handwritten:
             return self._read_by_schema(given)
-        text = json.dumps(given)
-        return self._validated(lambda validator: validator.validate_json(text, strict=True))
+        assert self.validator is not None
+        return self._validated(self.validator.validate_json, json.dumps(given), strict=True)
 
-    def _check_headers(self, given: Mapping[str, Any]) -> None:
-        """Raise for a mirrored integer that not every client reads exactly (server/tools)."""
+    def _check_headers(self, given: Mapping[str, Any], mirrored: Mirrored | None) -> None:
+        """Raise for a header that differs from its argument.
+
+        Raise also for a mirrored integer that not every client reads exactly (server/tools).
+        """
+        if mirrored is not None:
+            check_parameters(mirrored, given, self.headers.items())
         for path in self.headers:
             value = value_at(path, given)
             if isinstance(value, int) and abs(value) > SAFE_INTEGER:
@@ -399,17 +409,19 @@ class Arguments:
     def read_text(self, given: Mapping[str, str]) -> dict[str, Any]:
         """Return the values of arguments that arrive as strings: those of prompts and URIs."""
         named: dict[str, Any] = {PREFIX + name: value for name, value in given.items()}
-        return self._validated(lambda validator: validator.validate_strings(named, by_name=True))
-
-    def _validated(self, validate: Callable[[SchemaValidator], Any]) -> dict[str, Any]:
-        """Return the values that the validator returns, without arguments that were not given."""
         assert self.validator is not None
+        return self._validated(self.validator.validate_strings, named, by_name=True)
+
+    def _validated(
+        self, validate: Callable[..., Any], given: Any, **options: Any
+    ) -> dict[str, Any]:
+        """Return the values that the validator returns, without arguments that were not given."""
         try:
-            found = validate(self.validator)
+            found = validate(given, **options)
         except ValidationError as error:
             raise InvalidArguments(self._explain(error)) from None
-        given, values = found.model_fields_set, vars(found)
-        return {name: values[field] for name, field in self._fields if field in given}
+        present, values = found.model_fields_set, vars(found)
+        return {name: values[field] for name, field in self._fields if field in present}
 
     @cached_property
     def _fields(self) -> list[tuple[str, str]]:
@@ -441,15 +453,20 @@ class Arguments:
 
     # Binding.
 
+    @cached_property
+    def bindings(self) -> dict[str, KeyBinding]:
+        """How to bind each argument that is a key of a row."""
+        return {name: one.binding for name, one in self.parameters.items() if one.binding}
+
     @property
     def binds(self) -> bool:
-        """Whether an argument is a key that is bound to a row."""
-        return any(parameter.binding for parameter in self.parameters.values())
+        """Whether ``bind`` may query the database."""
+        return bool(self.bindings)
 
     @property
     def resources(self) -> list[ModelResource]:
         """The model resources whose rows the arguments name."""
-        return [one.binding.resource for one in self.parameters.values() if one.binding]
+        return [binding.resource for binding in self.bindings.values()]
 
     def bind(self, values: dict[str, Any], request: Request, *, write: bool) -> dict[str, Any]:
         """Return ``values`` with every key replaced by its row.
@@ -457,9 +474,10 @@ class Arguments:
         Raise ``InvalidArguments`` with the same message for a missing row and for one that this
         user may not see.
         """
-        bindings = {n: p.binding for n, p in self.parameters.items() if p.binding and n in values}
-        fetched = {n: b.fetch(values[n], request, write=write) for n, b in bindings.items()}
-        return values | fetched
+        given = [(name, binding) for name, binding in self.bindings.items() if name in values]
+        return values | {
+            name: binding.fetch(values[name], request, write=write) for name, binding in given
+        }
 
     @cached_property
     def headers(self) -> dict[tuple[str, ...], str]:

@@ -77,6 +77,21 @@ class Catalog:
             )
         )
 
+    @cached_property
+    def capabilities(self) -> frozenset[str]:
+        """The names of the protocol's capabilities that the server has by its declarations."""
+        completing: list[Prompt | Resource] = [*self.prompts.values(), *self.templates.values()]
+        has = {
+            "logging": True,
+            "tools": bool(self.tools),
+            "prompts": bool(self.prompts),
+            # Servers that use embedded resources SHOULD implement resources (server/tools).
+            "resources": bool(self.resources or self.templates)
+            or any(tool._output.embeds for tool in self.tools.values()),
+            "completions": any(declaration._completers for declaration in completing),
+        }
+        return frozenset(name for name, is_there in has.items() if is_there)
+
     def _declarations(self) -> Iterator[Declaration]:
         for owned in (self.tools, self.prompts, self.resources, self.templates):
             yield from owned.values()

@@ -129,7 +129,7 @@ class Declaration:
     def _is_allowed(self, request: Request) -> bool:
         """Whether ``request``'s user may use this with the scopes of their token."""
         # Like permissions.decide, but without the permission check if scopes are missing.
-        return not self._missing_scopes(request) and self._decide(request).allowed
+        return not self._missing_scopes(request.principal.auth) and self._decide(request).allowed
 
     def _decide(self, request: Request) -> Decision:
         """Decide by kill switches and the user's permissions, not by the token's scopes."""
@@ -142,7 +142,7 @@ class Declaration:
         # A project's has_permission() may be true for anybody. Only PUBLIC admits anonymous users.
         if self.permission is not PUBLIC and not request.principal.is_authenticated:
             return permissions.ANONYMOUS
-        if self._permission_is_declared:
+        if type(self).has_permission is Declaration.has_permission:
             return self._decide_declared(request)
         method = permissions.method_of(self, "has_permission")
         return permissions.decided_by(method, self.has_permission(request))
@@ -151,17 +151,12 @@ class Declaration:
         """Decide as ``has_permission`` does unless the project overrides it."""
         return permissions.decide_permission(self.permission, request)
 
-    def _missing_scopes(self, request: Request) -> tuple[str, ...]:
-        """Return the scopes in ``_scopes`` that the request's token lacks.
+    def _missing_scopes(self, auth: Auth | None) -> tuple[str, ...]:
+        """Return the scopes in ``_scopes`` that a token lacks.
 
         A request without a token lacks none: its user is not limited by scopes.
         """
-        auth = request.principal.auth
-        return self._scopes_missing_in(auth) if auth is not None else ()
-
-    def _scopes_missing_in(self, auth: Auth) -> tuple[str, ...]:
-        """Return the scopes in ``_scopes`` that a token lacks."""
-        return scopes.lacking(auth.scopes, self._scopes) if auth.scopes else ()
+        return () if auth is None else scopes.lacking(frozenset(auth.scopes), self._scopes)
 
     @cached_property
     def _scopes(self) -> tuple[str, ...]:

@@ -172,7 +172,7 @@ FOR_AUTHENTICATED = Decision(True, lambda: "mcp.AUTHENTICATED: every authenticat
 
 def decide(declaration: Declaration, request: Request) -> Decision:
     """Decide whether ``request``'s user may use ``declaration`` with the scopes of their token."""
-    missing = declaration._missing_scopes(request)
+    missing = declaration._missing_scopes(request.principal.auth)
     if not missing:
         return declaration._decide(request)
     needed = grantable(declaration, request.principal.auth)

@@ -148,10 +148,21 @@ class KnownAnswers:
         return not self.used.issuperset((*self.known, *self.remembered))
 
 
+class StopFlag:
+    """A flag that any thread may set, once. It needs no lock, because nothing waits for it."""
+
+    is_set = False
+
+    def set(self) -> None:
+        self.is_set = True
+
+
 class Request:
     """The call that a function of the project runs in. It is the function's first argument.
 
     It is not an ``HttpRequest``. ``.http`` is one, for code that needs it.
+
+    ``offered`` returns the client's capabilities. ``stop`` is set when the call must stop.
     """
 
     def __init__(
@@ -162,19 +173,18 @@ class Request:
         host: str | None = None,
         revision: str = "",
         client_info: Mapping[str, Any] | None = None,
-        offered: Mapping[str, Any] | None = None,
+        offered: Callable[[], Mapping[str, Any]] = dict,
         meta: Mapping[str, Any] | None = None,
         answers: KnownAnswers | None = None,
         notifier: CallNotifier | None = None,
-        stopped: Callable[[], bool] = lambda: False,
+        stop: StopFlag | None = None,
     ) -> None:
         self.principal, self.server, self.host, self.revision = principal, server, host, revision
         self.client_info = client_info or {}
         self.meta = meta or {}
-        self.can = ClientCapabilities(offered or {})
         self._answers = answers or KnownAnswers()
         self._notifier: CallNotifier = notifier or NoNotifier()
-        self._stopped = stopped
+        self._offered, self._stop = offered, stop or StopFlag()
         self._occurrences: dict[str, int] = {}
         self.asks = True
 
@@ -188,10 +198,15 @@ class Request:
         """The scopes and application of the verified token, or None without a token."""
         return self.principal.auth
 
+    @cached_property
+    def can(self) -> ClientCapabilities:
+        """Which questions the client supports."""
+        return ClientCapabilities(self._offered())
+
     @property
     def cancelled(self) -> bool:
         """Whether the call must stop: the client cancelled it, or the server stopped it."""
-        return self._stopped()
+        return self._stop.is_set
 
     @cached_property
     def http(self) -> HttpRequest:
@@ -391,7 +406,7 @@ class Request:
             raise RuntimeError("The client cannot be asked in lists, completion or on commit.")
 
     def _raise_if_stopped(self) -> None:
-        if self._stopped():
+        if self._stop.is_set:
             raise Stopped()
 
     # The same for asynchronous code.

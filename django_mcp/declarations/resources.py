@@ -96,7 +96,7 @@ class Resource(Declaration):
 
         Without the required scopes it is shown as declared, and no code of the project runs.
         """
-        if self._missing_scopes(request):
+        if self._missing_scopes(request.auth):
             return self._definition()
         size = self.get_size(request)
         shown = self._definition() | self._annotations(self.get_last_modified(request))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.core.checks import CheckMessage, Warning
@@ -71,7 +72,7 @@ class Tool(Declaration):
         hints = {wire: value for wire, value in declared.items() if value is not None}
         return shown | ({"annotations": hints} if hints else {})
 
-    @property
+    @cached_property
     def _transaction(self) -> bool | str:
         """``atomic``, or False if the tool runs in no transaction."""
         return False if self._is_async or self.read_only else self.atomic

@@ -26,25 +26,22 @@ from .jsonrpc import (
     InvalidParams,
     InvalidRequest,
     MethodNotFound,
-    NotificationMessage,
     ProtocolError,
-    RequestMessage,
-    ResponseMessage,
     UnsupportedVersion,
+    check_message,
     is_id,
-    read,
 )
 from .revisions import (
     LATEST,
     LATEST_HANDSHAKE,
     LOG_LEVELS,
     REVISIONS,
+    REVISIONS_OVER,
     STATELESS_ONLY,
     Revision,
     encode_error,
     encode_result,
     negotiate,
-    over,
 )
 
 MAX_BATCH = 50
@@ -58,6 +55,8 @@ SERVER_INFO = PREFIX + "serverInfo"
 SUBSCRIPTION_ID = PREFIX + "subscriptionId"
 # Only requests without a handshake have these keys.
 STATELESS_KEYS = frozenset((VERSION, CLIENT_INFO, CAPABILITIES, LOG_LEVEL))
+# Parameters of such requests that are not the method's own.
+STATELESS_PARAMS = frozenset(("_meta", "inputResponses", "requestState"))
 
 
 # Events: the parsed messages of a client, as ``Connection.receive`` returns them. They are plain
@@ -166,6 +165,9 @@ class State:
         return cls(**{**values, "phase": Phase(values["phase"])})
 
 
+_NEW = State()
+
+
 @dataclass(frozen=True, slots=True)
 class Received:
     """The events of a received message, and the replies to send at once.
@@ -191,12 +193,12 @@ class Connection:
         transport: str = "stdio",
         lacks: Callable[[str], bool] = lambda method: False,
     ) -> None:
-        self.state = state or State()
+        self.state = state or _NEW
         self.transport = transport
         # The negotiated revision; before that, the newest revision with a handshake.
-        self.revision = over(transport, REVISIONS.get(self.state.revision, LATEST_HANDSHAKE))
+        revisions = REVISIONS_OVER[transport]
+        self.revision = revisions.get(self.state.revision) or revisions[LATEST_HANDSHAKE.name]
         self._lacks = lacks
-        self._headers: Mirrored | None = None
 
     def close(self) -> None:
         """Close the connection: all later messages are rejected or ignored."""
@@ -212,14 +214,15 @@ class Connection:
         ``header_revision`` is the value of the header MCP-Protocol-Version. ``headers`` are the
         headers that must mirror a request without a handshake; None if there are no headers.
         """
-        self._headers = headers
         if not isinstance(message, list):
-            return self._one(message, header_revision)
+            return self._receive_one(message, header_revision, headers)
         try:
             self._check_batch(message)
         except ProtocolError as error:
             return Received(replies=(self.refuse(error),))
-        entries = [self._one(entry, header_revision, batch=True) for entry in message]
+        entries = [
+            self._receive_one(entry, header_revision, headers, in_batch=True) for entry in message
+        ]
         events = tuple(event for entry in entries for event in entry.events)
         replies = tuple(reply for entry in entries for reply in entry.replies)
         return Received(events, replies, batch=True)
@@ -232,78 +235,102 @@ class Connection:
         if any(isinstance(e, dict) and e.get("method") == "initialize" for e in entries):
             raise InvalidRequest("initialize must not be part of a batch")
 
-    def _one(self, message: Any, header: str | None, *, batch: bool = False) -> Received:
+    def _receive_one(
+        self, message: Any, header: str | None, headers: Mirrored | None, *, in_batch: bool = False
+    ) -> Received:
         try:
-            parsed = read(message)
-            if isinstance(parsed, RequestMessage):
-                return self._requested(parsed, header, batch)
-            return Received(events=tuple(self._events(parsed)))
-        except ProtocolError as error:
-            return Received(replies=self._unheeded(message, error))
-
-    def _unheeded(self, message: Any, error: ProtocolError) -> tuple[JSON, ...]:
-        # A notification is never answered. Over HTTP the reply is the body of the status 400.
-        silent = _is_notification(message) and self.transport != "http"
-        return () if silent else (self.refuse(error),)
-
-    def _requested(self, request: RequestMessage, header: str | None, batch: bool) -> Received:
-        stateless = self._is_stateless(request, header)
+            check_message(message)
+        except InvalidRequest as error:
+            # A notification is never answered. Over HTTP the reply is the body of the status 400.
+            silent = _is_notification(message) and self.transport != "http"
+            return Received(replies=() if silent else (self.refuse(error),))
+        if "method" not in message or "id" not in message:
+            return Received(events=tuple(self._events(message)))
+        stateless = self._is_stateless(message, header)
         try:
-            call = self._stateless(request, header, batch) if stateless else self._stateful(request)
+            if stateless:
+                call = self._read_stateless(message, header, headers, in_batch)
+            else:
+                call = self._read_stateful(message)
         except ProtocolError as error:
             revision = LATEST if stateless else self.revision
-            return Received(replies=(self.error(request.id, error, revision),))
+            return Received(replies=(self.error(message["id"], error, revision),))
         return Received(events=(call,))
 
-    def _is_stateless(self, request: RequestMessage, header: str | None) -> bool:
+    def _is_stateless(self, request: JSON, header: str | None) -> bool:
         """Whether the request is of a revision without a handshake."""
         if self.revision.one_stream:
             return False
-        meta = request.params.get("_meta")
-        keys = meta.keys() if isinstance(meta, dict) else frozenset[str]()
-        if not keys.isdisjoint(STATELESS_KEYS):
+        meta = request.get("params", {}).get("_meta")
+        if not isinstance(meta, dict):
+            meta = {}
+        if not STATELESS_KEYS.isdisjoint(meta):
             return True
-        if request.method == "initialize":
+        if request["method"] == "initialize":
             return False
         if header is not None and (header not in REVISIONS or not REVISIONS[header].handshake):
             return True
+        if self.state.phase is not Phase.NEW:
+            return False
         # Extensions put keys with that prefix into requests of a session too, so the prefix is a
         # hint only before a handshake.
-        hinted = request.method in STATELESS_ONLY or any(key.startswith(PREFIX) for key in keys)
-        return hinted and self.state.phase is Phase.NEW
+        return request["method"] in STATELESS_ONLY or any(key.startswith(PREFIX) for key in meta)
 
-    def _stateless(self, request: RequestMessage, header: str | None, batch: bool) -> ClientCall:
+    def _read_stateless(
+        self, request: JSON, header: str | None, headers: Mirrored | None, in_batch: bool
+    ) -> ClientCall:
         if self.state.phase is Phase.CLOSED:
             raise InvalidRequest(_HINTS[Phase.CLOSED])
-        if batch:
+        if in_batch:
             raise InvalidRequest("A request that says its protocol version cannot be in a batch")
+        method, params = request["method"], request.get("params", {})
         # The method is checked before the parameters: a missing method is the better error.
-        revision = named_revision(request.params, header)
-        _check_method(request.method, revision)
-        if self._lacks(request.method):
-            kind = request.method.partition("/")[0]
-            raise MethodNotFound(f"This server has no {kind}.")
-        meta = read_meta(request.params)
-        fields = read_stateless_fields(meta, request.params)
-        if self._headers is not None:
-            check_routing(self._headers, meta[VERSION], request.method, request.params)
-        params = _own(request.params, "_meta", "inputResponses", "requestState")
+        revision = named_revision(params, header)
+        if method not in revision.requests:
+            raise _unknown(method)
+        if self._lacks(method):
+            raise MethodNotFound(f"This server has no {method.partition('/')[0]}.")
+        meta = read_meta(params)
+        for key in (VERSION, CAPABILITIES):
+            if key not in meta:
+                raise InvalidParams(f"_meta must have {key}")
+        version, level = meta[VERSION], meta.get(LOG_LEVEL)
+        if not isinstance(version, str):
+            raise InvalidParams(f"{VERSION} must be a string")
+        if level is not None and level not in LOG_LEVELS:
+            raise InvalidParams(f"{LOG_LEVEL} must be one of {', '.join(LOG_LEVELS)}")
+        client_info = read_client_info(meta[CLIENT_INFO]) if CLIENT_INFO in meta else {}
+        capabilities = read_capabilities(meta[CAPABILITIES])
+        # A retry after questions of the server.
+        responses, state = params.get("inputResponses"), params.get("requestState")
+        if responses is not None:
+            check_input_responses(responses)
+        if state is not None and not isinstance(state, str):
+            raise InvalidParams("requestState must be a string")
+        if headers is not None:
+            check_routing(headers, version, method, params)
+        own = {key: value for key, value in params.items() if key not in STATELESS_PARAMS}
         return ClientCall(
-            request.id, request.method, params, revision,
-            progress_token=meta.get("progressToken"), meta=meta, **fields,
+            request["id"], method, own, revision,
+            client_info=client_info, capabilities=capabilities, log_level=level,
+            progress_token=meta.get("progressToken"), input_responses=responses,
+            request_state=state, meta=meta,
         )  # fmt: skip
 
-    def _stateful(self, request: RequestMessage) -> ClientCall:
-        phase = self._next_phase(request.method)
-        meta = read_meta(request.params)
-        params = _own(request.params, "_meta")
-        if request.method == "initialize":
+    def _read_stateful(self, request: JSON) -> ClientCall:
+        method, params = request["method"], request.get("params", {})
+        phase = self._next_phase(method)
+        meta = read_meta(params)
+        if method == "initialize":
             self.state = _opening(params)
-            self.revision = over(self.transport, REVISIONS[self.state.revision])
-        _check_method(request.method, self.revision)
-        self.state = replace(self.state, phase=phase)
+            self.revision = REVISIONS_OVER[self.transport][self.state.revision]
+        if method not in self.revision.requests:
+            raise _unknown(method)
+        if phase is not self.state.phase:
+            self.state = replace(self.state, phase=phase)
+        own = {key: value for key, value in params.items() if key != "_meta"}
         return ClientCall(
-            request.id, request.method, params, self.revision,
+            request["id"], method, own, self.revision,
             client_info=self.state.client_info, capabilities=self.state.capabilities,
             progress_token=meta.get("progressToken"), meta=meta,
         )  # fmt: skip
@@ -315,25 +342,28 @@ class Connection:
             raise InvalidRequest(_HINTS[self.state.phase])
         return phase
 
-    def _events(self, message: NotificationMessage | ResponseMessage) -> Iterator[Event]:
+    def _events(self, message: JSON) -> Iterator[Event]:
         """Yield the event of a notification or response; nothing if it is not allowed now."""
         if self.state.phase is Phase.CLOSED:
             return
-        if isinstance(message, ResponseMessage):
-            if message.id is not None and self.state.phase is not Phase.NEW:
-                yield Answered(message.id, message.result, message.error)
-        elif message.method == "notifications/cancelled":
-            yield from _cancelled(message.params)
-        elif message.method in self.revision.notifications:
-            yield from self._noticed(message)
+        if "method" not in message:
+            id = message.get("id")
+            if id is not None and self.state.phase is not Phase.NEW:
+                yield Answered(id, message.get("result"), message.get("error"))
+            return
+        method, params = message["method"], message.get("params", {})
+        if method == "notifications/cancelled":
+            yield from _cancelled(params)
+        elif method in self.revision.notifications:
+            yield from self._noticed(method, params)
 
-    def _noticed(self, message: NotificationMessage) -> Iterator[Event]:
+    def _noticed(self, method: str, params: JSON) -> Iterator[Event]:
         try:
-            phase = self._next_phase(message.method)
+            phase = self._next_phase(method)
         except InvalidRequest:
             return
         self.state = replace(self.state, phase=phase)
-        yield Notice(message.method, message.params)
+        yield Notice(method, params)
 
     # Sending.
 
@@ -362,13 +392,8 @@ def _is_notification(message: Any) -> bool:
     return isinstance(message, dict) and "method" in message and "id" not in message
 
 
-def _check_method(method: str, revision: Revision) -> None:
-    if method not in revision.requests:
-        raise MethodNotFound(f"Method not found: {method[:200]}")
-
-
-def _own(params: JSON, *others: str) -> JSON:
-    return {key: value for key, value in params.items() if key not in others}
+def _unknown(method: str) -> MethodNotFound:
+    return MethodNotFound(f"Method not found: {method[:200]}")
 
 
 # The parameters of a request. A wrong value raises ``InvalidParams``, so all other code can rely on
@@ -377,7 +402,9 @@ def _own(params: JSON, *others: str) -> JSON:
 
 def read_meta(params: JSON) -> JSON:
     """Return the request's ``_meta`` or {}. Raise ``InvalidParams``, also for a progress token."""
-    meta: JSON = expect(params.get("_meta", {}), dict, "_meta")
+    meta = params.get("_meta", {})
+    if not isinstance(meta, dict):
+        raise InvalidParams("_meta must be an object")
     token = meta.get("progressToken")
     if token is not None and not is_id(token):
         raise InvalidParams(f"progressToken must be {ID}")
@@ -387,7 +414,7 @@ def read_meta(params: JSON) -> JSON:
 def named_revision(params: JSON, header: str | None = None) -> Revision:
     """Return the revision that a request without a handshake names, in ``_meta`` or ``header``.
 
-    If it names none, return the newest, and ``read_stateless_fields`` reports what is missing.
+    If it names none, return the newest, and ``Connection`` reports what is missing.
     Raise ``HeaderMismatch`` if the two differ, and ``UnsupportedVersion``.
     """
     meta = params.get("_meta")
@@ -403,60 +430,39 @@ def named_revision(params: JSON, header: str | None = None) -> Revision:
     return revision
 
 
-def read_stateless_fields(meta: JSON, params: JSON) -> dict[str, Any]:
-    """Return what a request without a handshake says of itself, as arguments of ``ClientCall``.
-
-    Raise ``InvalidParams`` for missing or malformed fields.
-    """
-    for key in (VERSION, CAPABILITIES):
-        if key not in meta:
-            raise InvalidParams(f"_meta must have {key}")
-    expect(meta[VERSION], str, VERSION)
-    level = meta.get(LOG_LEVEL)
-    if level is not None and level not in LOG_LEVELS:
-        raise InvalidParams(f"{LOG_LEVEL} must be one of {', '.join(LOG_LEVELS)}")
-    fields = {
-        "client_info": read_client_info(meta[CLIENT_INFO]) if CLIENT_INFO in meta else {},
-        "capabilities": read_capabilities(meta[CAPABILITIES]),
-        "log_level": level,
-    }
-    if "inputResponses" in params or "requestState" in params:  # a retry after questions
-        responses = expect(params.get("inputResponses"), dict | None, "inputResponses")
-        for key, response in (responses or {}).items():
-            expect(response, dict, f"inputResponses[{key!r}]")
-        state = expect(params.get("requestState"), str | None, "requestState")
-        fields |= {"input_responses": responses, "request_state": state}
-    return fields
-
-
 def read_client_info(value: Any) -> JSON:
     """Return ``clientInfo``. Raise ``InvalidParams`` if its name or version is missing."""
-    info: JSON = expect(value, dict, "clientInfo")
+    if not isinstance(value, dict):
+        raise InvalidParams("clientInfo must be an object")
     for key in ("name", "version"):
-        expect(info.get(key), str, f"clientInfo.{key}")
-    return info
+        if not isinstance(value.get(key), str):
+            raise InvalidParams(f"clientInfo.{key} must be a string")
+    return value
 
 
 def read_capabilities(value: Any) -> JSON:
     """Return the client's capabilities, objects by name, without those that are null."""
-    capabilities: JSON = expect(value, dict, "capabilities")
-    for name, capability in capabilities.items():
-        expect(capability, dict | None, f"capabilities.{name}")
-    return {name: item for name, item in capabilities.items() if item is not None}
+    if not isinstance(value, dict):
+        raise InvalidParams("capabilities must be an object")
+    for name, capability in value.items():
+        if not isinstance(capability, dict | None):
+            raise InvalidParams(f"capabilities.{name} must be an object")
+    return {name: item for name, item in value.items() if item is not None}
 
 
-_NAMES = {dict: "an object", str: "a string", dict | None: "an object", str | None: "a string"}
-
-
-def expect(value: Any, type_: Any, name: str) -> Any:
-    """Return ``value`` if it is of that type, else raise ``InvalidParams`` with its name."""
-    if not isinstance(value, type_):
-        raise InvalidParams(f"{name} must be {_NAMES[type_]}")
-    return value
+def check_input_responses(responses: Any) -> None:
+    """Raise ``InvalidParams`` unless ``inputResponses`` is an object of objects."""
+    if not isinstance(responses, dict):
+        raise InvalidParams("inputResponses must be an object")
+    for key, response in responses.items():
+        if not isinstance(response, dict):
+            raise InvalidParams(f"inputResponses[{key!r}] must be an object")
 
 
 def _opening(params: JSON) -> State:
-    requested = expect(params.get("protocolVersion"), str, "protocolVersion")
+    requested = params.get("protocolVersion")
+    if not isinstance(requested, str):
+        raise InvalidParams("protocolVersion must be a string")
     return State(
         negotiate(requested).name,
         Phase.OPENING,

@@ -72,11 +72,6 @@ _CHARSET = re.compile(r'charset\s*=\s*(?:utf-?8|"utf-?8")\Z', re.I)
 MAX_CACHED_LENGTH = 500  # characters; real clients send few different values, and short ones
 
 
-def acceptable(http_method: str, accept: str | None) -> bool:
-    """Whether the Accept header allows every media type that the response may have."""
-    return NEEDED.get(http_method, frozenset()) <= accepts(accept)
-
-
 def accepts(value: str | None) -> frozenset[str]:
     """Return which of JSON and event stream an ``Accept`` header allows.
 
@@ -225,23 +220,26 @@ def check_routing(headers: Mirrored, version: str, method: str, params: Mapping[
     name = None if key is None else params.get(key)
     if key is not None and not isinstance(name, str):
         raise InvalidParams(f"{key} must be a string")
-    for header, title, expected in (
-        (PROTOCOL_VERSION, "MCP-Protocol-Version", version),
-        (METHOD, "Mcp-Method", method),
-    ):
-        # Only Mcp-Name and Mcp-Param-* may be Base64, so these two are compared without decoding.
-        if _present(headers, header, title) != expected:
-            raise HeaderMismatch(f"The {title} header differs from the body")
-    if key is not None and decoded(_present(headers, NAME, "Mcp-Name")) != name:
-        raise HeaderMismatch(f"The Mcp-Name header differs from params.{key}")
+    # Only Mcp-Name and Mcp-Param-* may be Base64, so these two are compared without decoding.
+    if headers.get(PROTOCOL_VERSION) != version:
+        raise _mismatch(headers, PROTOCOL_VERSION, "MCP-Protocol-Version", "the body")
+    if headers.get(METHOD) != method:
+        raise _mismatch(headers, METHOD, "Mcp-Method", "the body")
+    if key is not None:
+        given = headers.get(NAME)
+        if given is not None and given.startswith("=?"):  # it may be Base64
+            given = decoded(given)
+        if given != name:
+            raise _mismatch(headers, NAME, "Mcp-Name", f"params.{key}")
 
 
-def _present(headers: Mirrored, key: str, title: str) -> str:
+def _mismatch(headers: Mirrored, key: str, title: str, place: str) -> HeaderMismatch:
+    """Return the error about a header that is missing, or differs from the value in ``place``."""
     if key not in headers:
-        raise HeaderMismatch(f"The {title} header is missing")
-    if (value := headers[key]) is None:
-        raise HeaderMismatch(f"The {title} header is repeated, or has invalid characters")
-    return value
+        return HeaderMismatch(f"The {title} header is missing")
+    if headers[key] is None:
+        return HeaderMismatch(f"The {title} header is repeated, or has invalid characters")
+    return HeaderMismatch(f"The {title} header differs from {place}")
 
 
 def decoded(value: str) -> str | None:
@@ -280,11 +278,12 @@ def _check_parameter(headers: Mirrored, name: str, argument: str, value: Any) ->
         if key in headers:
             raise HeaderMismatch(f"The {title} header is there, and no argument {argument} for it")
         return
-    given = decoded(_present(headers, key, title))
-    if given is None:
+    if (given := headers.get(key)) is None:
+        raise _mismatch(headers, key, title, f"the argument {argument}")
+    if (plain := decoded(given)) is None:
         raise HeaderMismatch(f"The {title} header is malformed Base64")
-    if not _equal(given, value):
-        raise HeaderMismatch(f"The {title} header differs from the argument {argument}")
+    if not _equal(plain, value):
+        raise _mismatch(headers, key, title, f"the argument {argument}")
 
 
 def _at(path: tuple[str, ...], value: Any) -> Any:

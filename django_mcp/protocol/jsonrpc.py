@@ -1,9 +1,8 @@
 """
 JSON-RPC 2.0: decode bytes to JSON values, check them as messages, and encode values as one line.
 
-``decode`` limits nesting, size and numbers. Every message that ``read`` returns is well-formed. For
-anything else both raise a ``ProtocolError``. This module knows no method, no revision and no
-connection.
+``decode`` limits nesting, size and numbers. ``check_message`` checks that a value is a well-formed
+message. Both raise a ``ProtocolError``. This module knows no method, no revision and no connection.
 
 A ``ProtocolError`` contains all that an error response needs: a code, a message, data and an HTTP
 status. ``revisions.encode_error`` writes it for a revision. Projects and this package raise the
@@ -16,7 +15,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NoReturn
 
@@ -186,9 +184,9 @@ class UrlElicitationRequired(ProtocolError):
 
 # From bytes to values.
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS = bytes(set(range(256)) - _STEP.keys())
+_DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
@@ -204,8 +202,16 @@ def decode(raw: bytes | str) -> Any:
     try:
         text = raw.decode() if isinstance(raw, bytes) else raw
         text = text.removeprefix("\ufeff")
-        _bound_containers(text)
-        value = _DECODER.decode(text)
+        # Counting is fast, and nearly all messages have few brackets. Only the others need a closer
+        # look, because brackets within strings do not count.
+        if text.count("[") + text.count("{") > MAX_DEPTH:
+            _bound_containers(text)
+        # Checking each integer takes twice as long as reading it, and nearly no message has long
+        # ones. If there are more than ``MAX_DIGITS`` digits in a row, this sample of every eighth
+        # character has at least ``MAX_DIGITS // 8`` of them in a row.
+        sample = text[::8].encode(errors="replace").translate(_DIGITS_TO_ZEROS)
+        decoder = _CHECKING_DECODER if b"0" * (MAX_DIGITS // 8) in sample else _DECODER
+        value = decoder.decode(text)
     except (ValueError, RecursionError) as error:
         raise ParseError() from error
     # UTF-8 cannot encode surrogates, so bytes contain them only as escapes. Few messages have any,
@@ -216,13 +222,13 @@ def decode(raw: bytes | str) -> Any:
 
 
 def _bound_containers(text: str) -> None:
-    # Counting is fast, and nearly all messages have few brackets. Only the others need a closer
-    # look, because brackets within strings do not count.
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return
-    brackets = _STRING.sub("", text).encode(errors="replace").translate(None, _NO_BRACKETS)
-    if brackets.count(b"[") + brackets.count(b"{") > MAX_CONTAINERS:
-        raise ValueError("too many objects and arrays")
+    if "\\" in text:
+        text = text.replace("\\\\", "").replace('\\"', "")
+    # All quotes now begin or end a string, so every second part is outside of strings.
+    outside = "".join(text.split('"')[::2])
+    brackets = outside.encode(errors="replace").translate(None, _NO_BRACKETS)
+    if len(brackets) > 2 * MAX_CONTAINERS:
+        raise ValueError("too many objects and arrays, or brackets that close none")
     if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DEPTH:
         raise ValueError("nested too deeply")
 
@@ -250,14 +256,20 @@ def _constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_real, parse_constant=_constant)
+_DECODER = json.JSONDecoder(parse_float=_real, parse_constant=_constant)
+_CHECKING_DECODER = json.JSONDecoder(
+    parse_int=_integer, parse_float=_real, parse_constant=_constant
+)
 
 
 # From values to one line.
 
-# Surrogates have no UTF-8 form. Some line readers take the last three characters for newlines. All
-# of them occur only within strings.
-_UNSAFE = re.compile("[\ud800-\udfff\x85\u2028\u2029]")
+# Some line readers take these for newlines. They occur only within strings.
+_LINE_BREAKS = {character: f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
+# Checking for circular references takes half of the time. They reach the recursion limit instead.
+_dump = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+).encode
 
 
 def encode(message: Any) -> str:
@@ -268,18 +280,19 @@ def encode(message: Any) -> str:
     """
     try:
         text = _dump(message)
+    except RecursionError as error:
+        raise ValueError("nested too deeply, or a value contains itself") from error
     except ValueError:
         text = _dump(_finite(message))
     if text.isascii():
         return text
-    return _UNSAFE.sub(_spelt_out, text)
-
-
-def _spelt_out(unsafe: re.Match[str]) -> str:
-    return "\ufffd" if _LONE_SURROGATE.match(unsafe[0]) else f"\\u{ord(unsafe[0]):04x}"
-
-
-_dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+    for character, escape in _LINE_BREAKS.items():
+        text = text.replace(character, escape)
+    try:
+        text.encode()  # much faster than a search for surrogates, which have no UTF-8 form
+    except UnicodeEncodeError:
+        text = _LONE_SURROGATE.sub("\ufffd", text)
+    return text
 
 
 def _finite(value: Any) -> Any:
@@ -292,53 +305,45 @@ def _finite(value: Any) -> Any:
 
 # From values to messages.
 
-
-@dataclass(frozen=True, slots=True)
-class RequestMessage:
-    """A message with an id, which the peer expects a response to."""
-
-    id: Id
-    method: str
-    params: JSON = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class NotificationMessage:
-    """A message without an id. It is never answered."""
-
-    method: str
-    params: JSON = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseMessage:
-    """The peer's response to a request. The id is None if the peer could not read the request."""
-
-    id: Id | None
-    result: JSON | None = None
-    error: JSON | None = None
-
-
-Message = RequestMessage | NotificationMessage | ResponseMessage
 ID = f"a string of at most {MAX_ID} characters, or an integer"
 
 
-def read(message: Any) -> Message:
-    """Return a decoded value as a message. Raise ``InvalidRequest``.
+def check_message(message: Any) -> None:
+    """Raise ``InvalidRequest`` unless a decoded value is a request, a notification or a response.
 
-    The error's ``about`` is the id, if the value is a request whose id could be read.
+    A request has a method and an id, a notification has a method and no id, and a response has a
+    result or an error. The error's ``about`` is the id, if the value is a request whose id could be
+    read.
     """
     if not isinstance(message, dict):
         raise InvalidRequest("A message is a JSON object")
-    if problem := _problem(message):
-        about = message.get("id") if "method" in message and is_id(message.get("id")) else None
-        raise InvalidRequest(problem, about=about)
+    id = message.get("id") if "method" in message and is_id(message.get("id")) else None
+    if message.get("jsonrpc") != "2.0":
+        raise InvalidRequest('jsonrpc must be "2.0"', about=id)
+    if ("method" in message) + ("result" in message) + ("error" in message) != 1:
+        raise InvalidRequest("A message has exactly one of method, result and error", about=id)
     if "method" not in message:
-        return ResponseMessage(message.get("id"), message.get("result"), message.get("error"))
-    params = message.get("params", {})
-    if "id" in message:
-        return RequestMessage(message["id"], message["method"], params)
-    return NotificationMessage(message["method"], params)
+        _check_response(message)
+    elif not isinstance(message["method"], str):
+        raise InvalidRequest("method must be a string", about=id)
+    elif "id" in message and id is None:
+        raise InvalidRequest(f"id must be {ID}")
+    elif not isinstance(message.get("params", {}), dict):
+        raise InvalidRequest("params must be an object", about=id)
+
+
+def _check_response(message: JSON) -> None:
+    error, id = message.get("error"), message.get("id")
+    # The id of an error is null or absent if the peer could not read the request.
+    if not is_id(id) and ("result" in message or id is not None):
+        raise InvalidRequest(f"id must be {ID}")
+    if "result" in message:
+        if not isinstance(message["result"], dict):
+            raise InvalidRequest("result must be an object")
+    elif not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        raise InvalidRequest("error must be an object with code and message")
+    elif not isinstance(error.get("code"), int) or isinstance(error["code"], bool):
+        raise InvalidRequest("code must be an integer")
 
 
 def is_id(value: Any) -> bool:
@@ -346,43 +351,3 @@ def is_id(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= MAX_ID
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _problem(message: JSON) -> str | None:
-    """Return what is wrong with a message, as text for the error; None if it is well-formed."""
-    if message.get("jsonrpc") != "2.0":
-        return 'jsonrpc must be "2.0"'
-    kinds = [kind for kind in ("method", "result", "error") if kind in message]
-    if len(kinds) != 1:
-        return "A message has exactly one of method, result and error"
-    return _PROBLEMS[kinds[0]](message)
-
-
-def _call_problem(message: JSON) -> str | None:
-    if not isinstance(message["method"], str):
-        return "method must be a string"
-    if "id" in message and not is_id(message["id"]):
-        return f"id must be {ID}"
-    if not isinstance(message.get("params", {}), dict):
-        return "params must be an object"
-    return None
-
-
-def _result_problem(message: JSON) -> str | None:
-    if not is_id(message.get("id")):
-        return f"id must be {ID}"
-    return None if isinstance(message["result"], dict) else "result must be an object"
-
-
-def _error_problem(message: JSON) -> str | None:
-    error = message["error"]
-    if message.get("id") is not None and not is_id(message["id"]):
-        return f"id must be {ID}"
-    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
-        return "error must be an object with code and message"
-    code = error.get("code")
-    integer = isinstance(code, int) and not isinstance(code, bool)
-    return None if integer else "code must be an integer"
-
-
-_PROBLEMS = {"method": _call_problem, "result": _result_problem, "error": _error_problem}

@@ -131,16 +131,17 @@ LATEST = _PUBLISHED[-1]
 LATEST_HANDSHAKE = [revision for revision in _PUBLISHED if revision.handshake][-1]
 # Newest first, as in error responses.
 SUPPORTED = tuple(REVISIONS)[::-1]
-# Facts that differ when a transport carries revisions that do not define it. HTTP+SSE opens its
-# stream before a revision is negotiated, and clients use it with every revision with a handshake.
-_OVER: dict[str, dict[str, Any]] = {
-    "sse": {"one_stream": True, "priming": False, "scope_challenges": False}
-}
-_CARRIED = {
-    (transport, revision.name): replace(revision, **facts)
-    for transport, facts in _OVER.items()
-    for revision in _PUBLISHED
-    if revision.handshake
+# Clients use HTTP+SSE with every revision with a handshake, also with those that do not define it.
+# It opens its stream before a revision is negotiated, so these facts hold for all of them.
+_OVER_SSE: dict[str, Any] = {"one_stream": True, "priming": False, "scope_challenges": False}
+# The revisions by transport and name.
+REVISIONS_OVER: dict[str, dict[str, Revision]] = {
+    "stdio": REVISIONS,
+    "http": REVISIONS,
+    "sse": {
+        name: replace(revision, **_OVER_SSE) if revision.handshake else revision
+        for name, revision in REVISIONS.items()
+    },
 }
 # A request for one of these methods shows that the client uses no handshake.
 STATELESS_ONLY = LATEST.requests - LATEST_HANDSHAKE.requests
@@ -153,11 +154,6 @@ def negotiate(requested: str) -> Revision:
     """
     revision = REVISIONS.get(requested, LATEST_HANDSHAKE)
     return revision if revision.handshake else LATEST_HANDSHAKE
-
-
-def over(transport: str, revision: Revision) -> Revision:
-    """Return a revision with the facts that apply over that transport."""
-    return _CARRIED.get((transport, revision.name), revision)
 
 
 # Encoding: from the newest revision to a client's.

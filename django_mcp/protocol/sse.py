@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 
-_BREAKS = re.compile(r"[\r\n]")
 _BREAKS_ID = re.compile(r"[\r\n\0]")  # an id with NUL is ignored by readers
 MAX_NUMBER = 2**63 - 1  # the largest number of an event: the maximum of a BigIntegerField
 
@@ -38,7 +37,7 @@ def comment(text: str = "") -> bytes:
 
 
 def _line(text: str) -> str:
-    if _BREAKS.search(text):
+    if "\n" in text or "\r" in text:  # much faster than a regular expression
         raise ValueError("A field of an event is one line.")
     return text
 

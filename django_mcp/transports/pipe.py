@@ -153,7 +153,7 @@ class Conversation:
     def _ended(self, active: ActiveCall, task: asyncio.Task[JSON | None]) -> None:
         """Send the response to a call, also if it was cancelled before its task began."""
         self._active.pop(active.call.id, None)
-        gone = active.stop.is_set() or task.cancelled()
+        gone = active.stop.is_set or task.cancelled()
         self._answer(active, self._refused(active) if gone else task.result())
 
     def _refused(self, active: ActiveCall) -> JSON | None:

@@ -146,17 +146,17 @@ def test_changed_setting_takes_effect():
 
 
 def test_token_without_scopes_is_unlimited(ladder):
-    assert lacking([], [VIEW, CHANGE]) == () and lacking(frozenset(), ["x"]) == ()
+    assert lacking(frozenset(), (VIEW, CHANGE)) == ()
 
 
 def test_missing_permissions_are_returned_in_order(ladder):
-    assert lacking(["read"], ["tool:x", VIEW, CHANGE]) == ("tool:x", CHANGE)
-    assert lacking(["all"], ["tool:x", VIEW]) == ()
-    assert lacking(["read", "write"], [VIEW, CHANGE]) == ()
+    assert lacking(frozenset(["read"]), ("tool:x", VIEW, CHANGE)) == ("tool:x", CHANGE)
+    assert lacking(frozenset(["all"]), ("tool:x", VIEW)) == ()
+    assert lacking(frozenset(["read", "write"]), (VIEW, CHANGE)) == ()
 
 
 def test_no_permissions_are_missing_if_none_are_needed(ladder):
-    assert lacking(["read"], []) == ()
+    assert lacking(frozenset(["read"]), ()) == ()
 
 
 # What to ask for.
@@ -295,7 +295,7 @@ def test_requested_scopes_always_cover_the_needed_permissions(given, needed, gra
             assert any(not covers(offered(), one) for one in needed)
             return
         assert set(asked) <= offered().keys() and len(set(asked)) == len(asked)
-        assert lacking(asked, needed) == () if asked else not needed
+        assert lacking(frozenset(asked), tuple(needed)) == () if asked else not needed
 
 
 # What is wrong with the setting.

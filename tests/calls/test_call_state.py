@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from django.contrib.auth.models import AnonymousUser
 
 from django_mcp.auth.principal import Principal
 from django_mcp.calls.call_state import CallRun
-from django_mcp.declarations.request import KnownAnswers, NoNotifier
+from django_mcp.declarations.request import KnownAnswers, NoNotifier, StopFlag
 from django_mcp.exceptions import Stopped
 from django_mcp.protocol.connection import ClientCall
 from django_mcp.protocol.revisions import REVISIONS
@@ -46,7 +45,7 @@ def test_runs_share_no_state(server):
 
 
 def test_stopped_run_is_cancelled(server):
-    stop = threading.Event()
+    stop = StopFlag()
     one = run(server, stop=stop, answers=KnownAnswers(remembered={"step": 7}))
     assert one.request.once("step", lambda: 8) == 7
     stop.set()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 import django_mcp as mcp
 from django_mcp.calls import rate_limits
-from django_mcp.calls.rate_limits import Bucket, rate, wait
+from django_mcp.calls.rate_limits import wait
 from tests.client import RpcError
 
 
@@ -20,20 +21,38 @@ def rates(settings):
     return given
 
 
-def test_bucket_empties_and_refills():
-    bucket = Bucket(3.0, 100.0)
-    assert [bucket.take(3, 0.5, 100.0) for _ in range(3)] == [0, 0, 0]
-    assert bucket.take(3, 0.5, 100.0) == 2
-    assert bucket.take(3, 0.5, 101.0) == 1  # asking again costs nothing
-    assert bucket.take(3, 0.5, 102.0) == 0
-    assert [bucket.take(3, 0.5, 1000.0) for _ in range(4)] == [0, 0, 0, 2]  # never beyond full
+@pytest.fixture
+def clock(monkeypatch):
+    """Set the monotonic clock of the limits, which starts at 100 seconds."""
+    times = [100.0]
+    monkeypatch.setattr(rate_limits, "time", SimpleNamespace(monotonic=lambda: times[0]))
+    return lambda now: times.__setitem__(0, now)
 
 
-def test_rates_are_read_when_used(rates):
-    assert rate("calls") == (10_000, 1_000)
-    rates(calls="5/10", log=None, progress="7")
-    assert rate("calls") == (5, 0.5) and rate("log") is None and rate("progress") == (7, 7)
-    assert rate("completions") == (1_000, 100)
+def test_bucket_empties_and_refills(rates, clock):
+    rates(calls="3/6")
+    assert [wait("calls", "alice") for _ in range(3)] == [0, 0, 0]
+    assert wait("calls", "alice") == 2
+    clock(101.0)
+    assert wait("calls", "alice") == 1  # asking again costs nothing
+    clock(102.0)
+    assert wait("calls", "alice") == 0
+    clock(1000.0)
+    assert [wait("calls", "alice") for _ in range(4)] == [0, 0, 0, 2]  # never beyond full
+
+
+def taken(kind: str) -> int:
+    """Return how many tokens a bucket gives out at once."""
+    return next(number for number in range(20_000) if wait(kind, "somebody"))
+
+
+def test_rates_are_read_when_used(rates, clock):
+    assert taken("calls") == 10_000 and wait("calls", "somebody") == 0.001
+    rate_limits.forget()
+    rates(calls="5/10", progress="7")
+    assert taken("calls") == 5 and wait("calls", "somebody") == 2
+    assert taken("progress") == 7 and wait("progress", "somebody") == pytest.approx(1 / 7)
+    assert taken("completions") == 1_000 and wait("completions", "somebody") == 0.01
 
 
 def test_each_principal_server_and_kind_has_its_own_bucket(rates):

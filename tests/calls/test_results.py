@@ -228,11 +228,11 @@ def test_prompt_result_contains_messages_with_roles():
     values = ["one", mcp.Message("two", "assistant"), image, mcp.Message(image)]
     prompt = Readable()
     prompt.description = "Words."
-    found = prompt_result(prompt, values, make_request())
+    found = prompt_result(prompt, make_request(), values)
     assert found["description"] == "Words."
     kinds = [(message["role"], message["content"]["type"]) for message in found["messages"]]
     assert kinds == [("user", "text"), ("assistant", "text"), ("user", "image"), ("user", "image")]
-    assert prompt_result(Readable(), "one", make_request()) == {
+    assert prompt_result(Readable(), make_request(), "one") == {
         "messages": [{"role": "user", "content": {"type": "text", "text": "one"}}]
     }
 
@@ -241,7 +241,7 @@ def test_resource_result_contains_contents_with_mime_types():
     def contents(value: Any, **given: Any) -> Any:
         resource = Readable()
         resource.__dict__.update(given)
-        found = read_result(resource, "shop://it", value, make_request())
+        found = read_result(resource, "shop://it", make_request(), value)
         assert found["cacheScope"] == ("public" if given.get("shared") else "private")
         assert found["ttlMs"] == given.get("cache", 0) * 1000
         return found["contents"]
@@ -388,12 +388,12 @@ def rendered(kind: str, value: Any, request: Any) -> str:
     thing = Readable()
     if kind == "tool":
         thing._output = Output()
-        return str(tool_result(thing, value, request))
+        return str(tool_result(thing, request, value))
     if kind == "prompt":
-        return str(prompt_result(thing, value, request))
+        return str(prompt_result(thing, request, value))
     if kind == "message":
-        return str(prompt_result(thing, [mcp.Message(value)], request))
-    return str(read_result(thing, "shop://it", value, request))
+        return str(prompt_result(thing, request, [mcp.Message(value)]))
+    return str(read_result(thing, "shop://it", request, value))
 
 
 KINDS = ["tool", "prompt", "message", "resource"]

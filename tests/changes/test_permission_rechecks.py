@@ -11,7 +11,6 @@ from django_mcp.auth.principal import Principal
 from django_mcp.calls.call_state import CallRun
 from django_mcp.changes import permission_rechecks
 from django_mcp.changes.change_set import ChangeSet
-from django_mcp.declarations.request import NoNotifier
 from django_mcp.protocol.connection import ClientCall
 from django_mcp.protocol.revisions import REVISIONS
 
@@ -26,7 +25,8 @@ def test_recheck_of_a_cancelled_call_still_reads_its_permissions(alice, server, 
 
     work = SimpleNamespace(declaration=server._catalog.tools["tool"])
     call = ClientCall(1, "tools/call", {}, REVISIONS["2026-07-28"])
-    run = CallRun(call, server, Principal(alice), None, NoNotifier(), work=work)
+    run = CallRun(call, server, Principal(alice), None)
+    run.work = work
     run.stop.set()
     assert asyncio.run(permission_rechecks._is_permitted(run, Principal(alice))) is True
 

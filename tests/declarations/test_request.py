@@ -7,7 +7,12 @@ from django import forms
 
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
-from django_mcp.declarations.request import ClientCapabilities, KnownAnswers, NoNotifier
+from django_mcp.declarations.request import (
+    ClientCapabilities,
+    KnownAnswers,
+    NoNotifier,
+    StopFlag,
+)
 from django_mcp.exceptions import InputRequired, OnceNeeded, RunEnded, Stopped
 
 from .helpers import make_request
@@ -34,7 +39,7 @@ class RecordingNotifier:
 
 def capable_request(answers=None, **options):
     """Return a request of a client that supports all kinds of questions."""
-    return make_request(offered=EVERYTHING, answers=answers, **options)
+    return make_request(offered=lambda: EVERYTHING, answers=answers, **options)
 
 
 def asked_question(ask):
@@ -101,8 +106,9 @@ def test_progress_and_log_reach_the_notifier():
 
 
 def test_cancelled_call_sends_no_notifications_and_asks_no_questions():
-    notifier = RecordingNotifier()
-    request = make_request(notifier=notifier, stopped=lambda: True, offered=EVERYTHING)
+    notifier, stop = RecordingNotifier(), StopFlag()
+    stop.set()
+    request = make_request(notifier=notifier, stop=stop, offered=lambda: EVERYTHING)
     assert request.cancelled
     for act in (
         lambda: request.progress(1), lambda: request.log("info", 1), lambda: request.elicit("?"),

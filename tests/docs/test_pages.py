@@ -65,7 +65,9 @@ def test_code_of_the_three_ideas_runs(server):
     size = mcp.Elicit("Which size?", Literal["S", "M", "L"])
     answer = {"result": {"action": "accept", "content": {"answer": "M"}}}
     answers = KnownAnswers(known={size.digest(1): answer}, remembered={"charge": "a receipt"})
-    request = Request(anonymous(), server, offered={"elicitation": {"form": {}}}, answers=answers)
+    request = Request(
+        anonymous(), server, offered=lambda: {"elicitation": {"form": {}}}, answers=answers
+    )
     namespace: dict[str, Any] = {"request": request, "Literal": Literal}
     for code in blocks(ROOT / "docs/explanation/three-ideas.md", "python"):
         exec(code, namespace)

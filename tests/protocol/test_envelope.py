@@ -8,12 +8,10 @@ from django_mcp.protocol.connection import (
     LOG_LEVEL,
     VERSION,
     Connection,
-    expect,
     named_revision,
     read_capabilities,
     read_client_info,
     read_meta,
-    read_stateless_fields,
 )
 from django_mcp.protocol.jsonrpc import HeaderMismatch, InvalidParams, UnsupportedVersion
 from django_mcp.protocol.revisions import LATEST, LATEST_HANDSHAKE
@@ -34,18 +32,23 @@ def test_malformed_metadata_is_rejected(meta):
         read_meta({"_meta": meta})
 
 
+def stateless(meta, params):
+    """Return the call or the error reply of a request with these parameters and ``_meta``."""
+    params = params | {"_meta": meta}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}
+    received = Connection(transport="http").receive(message, LATEST.name)
+    return (*received.events, *received.replies)[0]
+
+
 def test_fields_of_stateless_requests_are_read():
-    least = {"client_info": {}, "capabilities": {}, "log_level": None}
-    assert read_stateless_fields(LEAST, {}) == least
+    call = stateless(LEAST, {})
+    assert (call.client_info, call.capabilities, call.log_level) == ({}, {}, None)
+    assert (call.input_responses, call.request_state) == (None, None)
     full = LEAST | {CLIENT_INFO: INFO, LOG_LEVEL: "debug", CAPABILITIES: {"roots": {}}}
-    retry = {"inputResponses": {"a": {}}, "requestState": ""}
-    assert read_stateless_fields(full, retry) == {
-        "client_info": INFO,
-        "capabilities": {"roots": {}},
-        "log_level": "debug",
-        "input_responses": {"a": {}},
-        "request_state": "",
-    }
+    call = stateless(full, {"inputResponses": {"a": {}}, "requestState": "", "cursor": "c"})
+    assert (call.client_info, call.capabilities) == (INFO, {"roots": {}})
+    assert (call.log_level, call.params) == ("debug", {"cursor": "c"})
+    assert (call.input_responses, call.request_state) == ({"a": {}}, "")
 
 
 @pytest.mark.parametrize(
@@ -61,8 +64,6 @@ def test_fields_of_stateless_requests_are_read():
     ],
 )
 def test_malformed_envelope_is_rejected_before_headers(meta, params):
-    with pytest.raises(InvalidParams):
-        read_stateless_fields(meta, params)
     params = params | {"_meta": meta}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}
     for headers in (None, {}):
@@ -102,9 +103,29 @@ def test_unsupported_or_mismatched_revision_is_rejected(meta, header, error):
 
 
 def test_error_names_the_expected_type():
-    with pytest.raises(InvalidParams, match=r"^name must be an object$"):
-        expect(1, dict, "name")
+    with pytest.raises(InvalidParams, match=r"^_meta must be an object$"):
+        read_meta({"_meta": 1})
+    with pytest.raises(InvalidParams, match=r"^clientInfo must be an object$"):
+        read_client_info("n")
     with pytest.raises(InvalidParams, match=r"^clientInfo.version must be a string$"):
         read_client_info({"name": "n"})
+    with pytest.raises(InvalidParams, match=r"^capabilities must be an object$"):
+        read_capabilities(None)
     with pytest.raises(InvalidParams, match=r"^capabilities.roots must be an object$"):
         read_capabilities({"roots": True})
+
+
+@pytest.mark.parametrize(
+    ("meta", "params", "message"),
+    [
+        ({VERSION: LATEST.name}, {}, f"_meta must have {CAPABILITIES}"),
+        ({CAPABILITIES: {}}, {}, f"_meta must have {VERSION}"),
+        (LEAST | {VERSION: 1}, {}, f"{VERSION} must be a string"),
+        (LEAST | {CLIENT_INFO: 1}, {}, "clientInfo must be an object"),
+        (LEAST, {"requestState": 1}, "requestState must be a string"),
+        (LEAST, {"inputResponses": []}, "inputResponses must be an object"),
+        (LEAST, {"inputResponses": {"a": []}}, "inputResponses['a'] must be an object"),
+    ],
+)
+def test_error_reply_names_the_expected_type(meta, params, message):
+    assert stateless(meta, params)["error"]["message"] == message

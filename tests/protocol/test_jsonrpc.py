@@ -12,13 +12,10 @@ from django_mcp.protocol.jsonrpc import (
     MAX_DEPTH,
     MAX_DIGITS,
     InvalidRequest,
-    NotificationMessage,
     ParseError,
-    RequestMessage,
-    ResponseMessage,
+    check_message,
     decode,
     encode,
-    read,
 )
 
 JSON = {"jsonrpc": "2.0"}
@@ -100,6 +97,29 @@ def test_invalid_json_is_rejected(raw):
     assert (caught.value.code, caught.value.about) == (-32700, None)
 
 
+@pytest.mark.parametrize("offset", range(16))
+def test_length_of_integers_is_limited_at_every_offset(offset):
+    before = b'{"' + b"k" * offset + b'": [0, '
+    assert decode(before + b"1" * MAX_DIGITS + b"]}")
+    with pytest.raises(ParseError):
+        decode(before + b"1" * (MAX_DIGITS + 1) + b"]}")
+
+
+@pytest.mark.parametrize("text", [rb'"\\"', rb'"\""', rb'"\\\""', rb'"a\n\\\\"'])
+def test_brackets_after_escaped_quotes_are_counted(text):
+    within = text[:-1] + b"[" * 2 * MAX_DEPTH + b'"'
+    assert decode(b"[" + within + b"," + nested(MAX_DEPTH - 1) + b"]")
+    with pytest.raises(ParseError):
+        decode(b"[" + within + b"," + nested(MAX_DEPTH) + b"]")
+
+
+def test_value_that_contains_itself_is_not_encoded():
+    endless = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="contains itself"):
+        encode(endless)
+
+
 @pytest.mark.parametrize(
     ("value", "line"),
     [
@@ -137,37 +157,25 @@ def test_every_string_is_encoded(text):
 
 
 @pytest.mark.parametrize(
-    ("message", "parsed"),
+    "message",
     [
-        ({"id": 1, "method": "m"}, RequestMessage(1, "m", {})),
-        (
-            {"id": "", "method": "m", "params": {"a": 1}, "more": 1},
-            RequestMessage("", "m", {"a": 1}),
-        ),
-        ({"method": "m", "params": {}}, NotificationMessage("m", {})),
-        ({"id": 0, "result": {}}, ResponseMessage(0, {})),
-        (
-            {"id": 1, "error": {"code": 1, "message": ""}},
-            ResponseMessage(1, None, {"code": 1, "message": ""}),
-        ),
-        (
-            {"id": None, "error": {"code": 1, "message": ""}},
-            ResponseMessage(None, None, {"code": 1, "message": ""}),
-        ),
-        (
-            {"error": {"code": 1, "message": ""}},
-            ResponseMessage(None, None, {"code": 1, "message": ""}),
-        ),
+        {"id": 1, "method": "m"},
+        {"id": "", "method": "m", "params": {"a": 1}, "more": 1},
+        {"method": "m", "params": {}},
+        {"id": 0, "result": {}},
+        {"id": 1, "error": {"code": 1, "message": ""}},
+        {"id": None, "error": {"code": 1, "message": ""}},
+        {"error": {"code": 1, "message": ""}},
     ],
 )
-def test_messages_are_read(message, parsed):
-    assert read(JSON | message) == parsed
+def test_well_formed_message_is_accepted(message):
+    check_message(JSON | message)
 
 
 @pytest.mark.parametrize("message", [None, True, 1, 1.5, "", "m", [], [JSON]])
 def test_message_that_is_no_object_is_rejected(message):
     with pytest.raises(InvalidRequest) as caught:
-        read(message)
+        check_message(message)
     assert caught.value.about is None
 
 
@@ -202,5 +210,5 @@ def test_message_that_is_no_object_is_rejected(message):
 )
 def test_malformed_message_is_rejected_with_its_id(message, about):
     with pytest.raises(InvalidRequest) as caught:
-        read(message)
+        check_message(message)
     assert caught.value.about == about

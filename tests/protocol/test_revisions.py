@@ -17,6 +17,7 @@ from django_mcp.protocol.revisions import (
     LATEST_HANDSHAKE,
     LOG_LEVELS,
     REVISIONS,
+    REVISIONS_OVER,
     STATELESS_ONLY,
     SUPPORTED,
     decode_answer,
@@ -26,7 +27,6 @@ from django_mcp.protocol.revisions import (
     encode_request,
     encode_result,
     negotiate,
-    over,
 )
 
 from ..oracle import REVISIONS as PUBLISHED
@@ -43,11 +43,12 @@ def test_revisions_are_all_that_were_published_oldest_first():
 
 @pytest.mark.parametrize("revision", [FIRST, SECOND, THIRD, FOURTH], ids=str)
 def test_revision_over_legacy_sse_has_one_stream(revision):
-    carried = over("sse", revision)
+    carried = REVISIONS_OVER["sse"][revision.name]
     assert (carried.name, carried.one_stream, carried.priming) == (revision.name, True, False)
     assert (carried.requests, carried.batching) == (revision.requests, revision.batching)
-    assert over("http", revision) is over("stdio", revision) is revision
-    assert over("sse", FIFTH) is FIFTH and not revision.one_stream
+    for transport in ("http", "stdio"):
+        assert REVISIONS_OVER[transport][revision.name] is revision
+    assert REVISIONS_OVER["sse"][FIFTH.name] is FIFTH and not revision.one_stream
 
 
 @pytest.mark.parametrize(

@@ -159,12 +159,12 @@ def skip_token(thing, request):
 
 
 def skip_permission_of_broad_tokens(thing, request):
-    return decide(thing, request) if thing._missing_scopes(request) else ALLOWED
+    return decide(thing, request) if thing._missing_scopes(request.auth) else ALLOWED
 
 
 def skip_permission_of_narrow_tokens(thing, request):
     """Do not check the permission if the token lacks a scope."""
-    if not thing._missing_scopes(request):
+    if not thing._missing_scopes(request.auth):
         return decide(thing, request)
     return rule.Decision(False, str, rule.grantable(thing, request.principal.auth))
 
@@ -200,7 +200,7 @@ GATES = {
         (Declaration, "_is_allowed", lambda self, request: self._decide(request).allowed),
         *((place, skip_token) for place in DECIDE),
     ],
-    "the token": [(Declaration, "_scopes_missing_in", lambda self, auth: ())],
+    "the token": [(Declaration, "_missing_scopes", lambda self, auth: ())],
     "the token, by itself": [(place, skip_token) for place in DECIDE],
     "permission": [(Declaration, "_decide_permission", lambda self, request: ALLOWED)],
     "permission of who lacks nothing": [(place,
@@ -211,7 +211,7 @@ GATES = {
     "all that is needed, also what it has": [(place, only_missing_scopes) for place in GRANTABLE],
     "all that is needed at once": [(place, only_the_first_scope) for place in GRANTABLE],
     "a scope covers what it says": [
-        ("django_mcp.auth.scopes.covers", lambda granted, needed: True)
+        ("django_mcp.auth.scopes.lacking", lambda granted, needed: ())
     ],
     "a check before anything begins": [(place, check_nothing) for place in CHECKED],
     "a check when it is done": [("django_mcp.calls.execution.check", lambda *given: None)],

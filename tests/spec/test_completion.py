@@ -267,7 +267,7 @@ def test_at_most_one_hundred_values_are_returned(connect, server, alice, custome
 
 
 def test_completions_are_limited(connect, server, alice, bob, paint, revision, settings):
-    number, per_second = rate_limits.rate("completions")  # without any setting
+    number, per_second = rate_limits._read(rate_limits.DEFAULTS["completions"])
     assert 0 < number <= 1_000 and 0 < per_second <= 100
     settings.DJANGO_MCP = {"RATES": {"completions": "2/3600"}}
     client = connect(alice, server=server, revision=revision)

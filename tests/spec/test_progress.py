@@ -239,7 +239,7 @@ def test_no_progress_is_sent_after_an_error(connect, server, revision):
 
 
 def test_progress_over_the_rate_limit_is_dropped(connect, walk, revision, settings):
-    number, per_second = rate_limits.rate("progress")  # without any setting
+    number, per_second = rate_limits._read(rate_limits.DEFAULTS["progress"])  # without any setting
     assert 0 < number <= 20_000 and 0 < per_second <= 2_000
     settings.DJANGO_MCP = {"RATES": {"progress": "5/3600"}}
     client = connect(server=walk, revision=revision)

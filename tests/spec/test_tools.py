@@ -245,7 +245,7 @@ def test_calls_are_rate_limited(connect, server, alice, bob, revision, settings)
         ran.append(request.user)
         return "done"
 
-    number, per_second = rate_limits.rate("calls")  # without any setting
+    number, per_second = rate_limits._read(rate_limits.DEFAULTS["calls"])  # without any setting
     assert 0 < number <= 10_000 and 0 < per_second <= 1_000
     settings.DJANGO_MCP = {"RATES": {"calls": "3/3600"}}
     client = connect(alice, server=server, revision=revision)

@@ -368,7 +368,7 @@ def test_active_call_without_a_task_can_be_stopped():
     active.cancel()
     active.cancel()
     active.say("two")
-    assert active.stop.is_set() and said == ["one"]
+    assert active.stop.is_set and said == ["one"]
 
 
 def test_cancel_right_after_the_call_leaves_nothing_active(connect, server, work, revision):

@@ -62,7 +62,10 @@ class Changelog:
 
     def undo(self, revision: str, subjects: tuple[Hashable, ...], value: Any, *about: Any) -> Any:
         """Return ``value`` in the form of ``revision``; None if that cannot express it."""
-        for change in self._plan(revision, subjects):
+        plan = self._plans.get((revision, subjects))
+        if plan is None:
+            plan = self._plan(revision, subjects)
+        for change in plan:
             value = change(value, *about)
             if value is None:
                 return None

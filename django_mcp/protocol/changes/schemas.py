@@ -35,7 +35,7 @@ def meta_without(value: JSON, *keys: str) -> JSON:
     """Return ``value`` without ``keys`` in its ``_meta``, and without an empty ``_meta``."""
     if "_meta" not in value:
         return value
-    meta = without(value["_meta"], *keys)
+    meta = {key: item for key, item in value["_meta"].items() if key not in keys}
     return value | {"_meta": meta} if meta else without(value, "_meta")
 
 

@@ -203,13 +203,13 @@ def is_visit(exchange: Exchange) -> bool:
 
 def _check_types(exchange: Exchange) -> None:
     headers = exchange.headers
-    if not http_rules.acceptable("POST", headers.get("accept")):
+    if not http_rules.NEEDED["POST"] <= http_rules.accepts(headers.get("accept")):
         raise RequestRejected(406, "Accept must list application/json and text/event-stream.")
     _check_content(exchange)
 
 
 def _check_stream(exchange: Exchange) -> None:
-    if not http_rules.acceptable("GET", exchange.headers.get("accept")):
+    if not http_rules.NEEDED["GET"] <= http_rules.accepts(exchange.headers.get("accept")):
         raise RequestRejected(406, "Accept must list text/event-stream.")
 
 

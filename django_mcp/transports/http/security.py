@@ -19,7 +19,7 @@ get a token; the first verifier that sets a parameter decides it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,6 @@ from ...protocol.jsonrpc import Id, InvalidRequest
 from .request import RequestRejected
 
 if TYPE_CHECKING:
-    from ...auth.principal import Auth
     from ...declarations.catalog import Catalog
     from ...declarations.declaration import Declaration
     from .request import Exchange
@@ -118,56 +117,41 @@ def check_names(exchange: Exchange, call: ClientCall) -> None:
 
 
 def named(catalog: Catalog, call: ClientCall) -> Iterator[tuple[str, list[Declaration]]]:
-    """Yield the kind of each name in a call, and the declarations that it may mean."""
-    if call.method in _NAMED:
-        for kind, candidates in _NAMED[call.method](catalog, call.params):
-            yield kind, [one for one in candidates if one is not None]
+    """Yield the kind of each name in a call, and the declarations that it may mean.
+
+    The kinds are those of ``Catalog.private_kinds``. A name that does not exist means nothing.
+    """
+    name, uri = call.params.get("name"), call.params.get("uri")
+    match call.method:
+        case "tools/call" if isinstance(name, str):
+            yield "tools", [catalog.tools[name]] if name in catalog.tools else []
+        case "prompts/get" if isinstance(name, str):
+            yield "prompts", [catalog.prompts[name]] if name in catalog.prompts else []
+        case "resources/read" | "resources/subscribe" if isinstance(uri, str):
+            yield "resources", [resource for resource, _ in catalog.at(uri)]
+        case "subscriptions/listen":
+            yield from _listened(catalog, call.params.get("notifications"))
+        case "completion/complete":
+            yield from _referred(catalog, call.params.get("ref"))
 
 
-def _tool(catalog: Catalog, params: dict[str, Any]) -> Names:
-    if isinstance(name := params.get("name"), str):
-        yield "tools", [catalog.tools.get(name)]
-
-
-def _prompt(catalog: Catalog, params: dict[str, Any]) -> Names:
-    if isinstance(name := params.get("name"), str):
-        yield "prompts", [catalog.prompts.get(name)]
-
-
-def _resource(catalog: Catalog, params: dict[str, Any]) -> Names:
-    if isinstance(uri := params.get("uri"), str):
-        yield "resources", [resource for resource, _ in catalog.at(uri)]
-
-
-def _listened(catalog: Catalog, params: dict[str, Any]) -> Names:
-    wanted = params.get("notifications")
+def _listened(catalog: Catalog, wanted: Any) -> Iterator[tuple[str, list[Declaration]]]:
     uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
     for uri in uris[:MAX_SUBSCRIPTIONS] if isinstance(uris, list) else ():
-        yield from _resource(catalog, {"uri": uri})
+        if isinstance(uri, str):
+            yield "resources", [resource for resource, _ in catalog.at(uri)]
 
 
-def _referred(catalog: Catalog, params: dict[str, Any]) -> Names:
-    ref = params.get("ref")
+def _referred(catalog: Catalog, ref: Any) -> Iterator[tuple[str, list[Declaration]]]:
     if not isinstance(ref, dict):
         return
+    name, uri = ref.get("name"), ref.get("uri")
     if ref.get("type") == "ref/prompt":
-        yield from _prompt(catalog, ref)
-    elif isinstance(uri := ref.get("uri"), str):
-        exact = [resource for resource, _ in catalog.at(uri)]
-        yield "resources", [catalog.templates.get(uri), *exact]
-
-
-# For each name, its kind (as in ``Catalog.private_kinds``) and the declarations it may mean. None
-# stands for a name that does not exist.
-Names = Iterator[tuple[str, list["Declaration | None"]]]
-_NAMED: dict[str, Callable[[Catalog, dict[str, Any]], Names]] = {
-    "tools/call": _tool,
-    "prompts/get": _prompt,
-    "resources/read": _resource,
-    "resources/subscribe": _resource,
-    "subscriptions/listen": _listened,
-    "completion/complete": _referred,
-}
+        if isinstance(name, str):
+            yield "prompts", [catalog.prompts[name]] if name in catalog.prompts else []
+    elif isinstance(uri, str):
+        templates = [catalog.templates[uri]] if uri in catalog.templates else []
+        yield "resources", [*templates, *(resource for resource, _ in catalog.at(uri))]
 
 
 METHODS = ("POST", "GET", "DELETE", "OPTIONS")
@@ -325,7 +309,15 @@ async def check_scopes(exchange: Exchange, calls: Sequence[ClientCall]) -> None:
     Calls of revisions without that response get a JSON-RPC error from the method. Raise ``Busy``
     if the thread pool is exhausted.
     """
-    narrow = _too_narrow(exchange, calls)
+    auth = exchange.principal.auth
+    if auth is None or auth.application is None:  # ``grantable`` is false for every declaration
+        return
+    narrow = [
+        candidates
+        for call in calls if call.revision.scope_challenges
+        for _, candidates in named(exchange.server._catalog, call)
+        if any(one._missing_scopes(auth) and grantable(one, auth) for one in candidates)
+    ]  # fmt: skip
     if not narrow:
         return
     request = Request(exchange.principal, exchange.server, host=exchange.host)
@@ -339,23 +331,6 @@ async def check_scopes(exchange: Exchange, calls: Sequence[ClientCall]) -> None:
         return
     if needed:
         raise insufficient(exchange, needed, about=calls[0].id if len(calls) == 1 else None)
-
-
-def _too_narrow(exchange: Exchange, calls: Iterable[ClientCall]) -> list[list[Declaration]]:
-    """Return the declarations for each name that the token is too narrow for. No database query."""
-    auth = exchange.principal.auth
-    if auth is None or not auth.scopes or auth.application is None:
-        return []
-    return [
-        candidates
-        for call in calls if call.revision.scope_challenges
-        for _, candidates in named(exchange.server._catalog, call)
-        if any(_could_have(one, auth) for one in candidates)
-    ]  # fmt: skip
-
-
-def _could_have(thing: Declaration, auth: Auth) -> bool:
-    return bool(thing._scopes_missing_in(auth)) and bool(grantable(thing, auth))
 
 
 def _needed(request: Request, narrow: Iterable[list[Declaration]]) -> list[str]:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...auth.principal import ANONYMOUS
 from ...calls.call_state import ActiveCall, CallOutput
-from ...calls.callers import SessionCaller
+from ...calls.callers import reloaded
 from ...calls.methods import lacks
 from ...calls.once import StepRows
 from ...calls.runner import CallRunner
@@ -235,8 +235,9 @@ class StatelessCall:
             # would keep the request in memory until the garbage collector runs.
             runner = CallRunner(
                 self._exchange.server, self._connection,
-                SessionCaller.of(self._exchange.principal), self,
+                partial(reloaded, self._exchange.principal), self,
                 memory=STEPS, host=self._exchange.host, mirrored=self._headers,
+                principal=self._exchange.principal,
             )  # fmt: skip
             message = await runner.response(self._active)
         except asyncio.CancelledError:
