@@ -7,6 +7,7 @@ everything into a PostgreSQL database of the server that `PGHOST` and `PGPORT` n
 project an authorization server too, without a limit on registrations. `BENCHMARK_URLS` names
 another root URLconf. `BENCHMARK_TOOLS` is a number of tools, and `BENCHMARK_PAGE_SIZE` how many of
 them a page lists, by default all. `BENCHMARK_PAYLOAD` allows large arguments and results.
+`BENCHMARK_WITHOUT_APP` leaves the app out, for comparison.
 """
 
 import os
@@ -44,6 +45,10 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 ROOT_URLCONF = os.environ.get("BENCHMARK_URLS", "benchmarks.settings")
 urlpatterns: list[object] = []
 USE_TZ = True
+if os.environ.get("BENCHMARK_WITHOUT_APP"):
+    INSTALLED_APPS.remove("django_mcp")
+    DATABASES = {"default": DATABASES["default"]}
+    DATABASE_ROUTERS = []
 
 # Thousands of idle streams are measured, each in a session of its own.
 DJANGO_MCP = {

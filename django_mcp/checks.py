@@ -289,7 +289,7 @@ def _connections(alias: str) -> Iterator[CheckMessage]:
 def _small_pool(alias: str) -> Iterator[CheckMessage]:
     """Warn if the pool is smaller than the number of threads.
 
-    A worker that waits too long for a connection misses its heartbeat and is taken for dead.
+    A worker that waits too long for a connection misses its heartbeat and counts as dead.
     """
     pool = connections[alias].settings_dict["OPTIONS"].get("pool")
     if not pool or connections[alias].vendor != "postgresql":
@@ -373,9 +373,11 @@ def check_changes(databases: Sequence[str] | None = None, **kwargs: Any) -> Sequ
 
     Runs with ``check --database``.
     """
+    if not databases:  # as in `check` without the option, which need not import the change log
+        return []
     from .storage import change_log
 
-    return [_no_changes(alias) for alias in databases or () if _lacks_changes(change_log, alias)]
+    return [_no_changes(alias) for alias in databases if _lacks_changes(change_log, alias)]
 
 
 def _lacks_changes(changes: Any, alias: str) -> bool:

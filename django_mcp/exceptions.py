@@ -162,4 +162,4 @@ class CallParked(RunEnded):
 
 
 class LeaseDoubtful(InterfaceError):
-    """This process may be taken for dead: what it works on is let go of first."""
+    """Other processes may count this process as dead. It must stop its calls first."""

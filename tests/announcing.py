@@ -1,4 +1,4 @@
-"""Changes that are announced in this process, to its clients and to a test."""
+"""Announce changes in tests, and record what the project's code announces in this process."""
 
 from __future__ import annotations
 
@@ -12,41 +12,46 @@ from django_mcp.changes.change_set import ChangeSet
 from django_mcp.changes.feed import deliver_here
 
 
-class Ear(Protocol):
-    def hear(self, server: str, news: ChangeSet) -> None: ...
+class AnnouncementObserver(Protocol):
+    def receive(self, server: str, changes: ChangeSet) -> None: ...
 
 
-T = TypeVar("T", bound=Ear)
-_WHERE = {"updated": "uris", "list_changed": "lists", "elicitation_complete": "pages"}
+T = TypeVar("T", bound=AnnouncementObserver)
+# The field of ``ChangeSet`` for each kind of announcement.
+_FIELDS = {
+    "updated": "uris",
+    "list_changed": "list_names",
+    "elicitation_complete": "completed_elicitations",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """``subject`` is a URI, the name of a list or of an elicitation."""
+    """A change. ``subject`` is a URI, the name of a list, or the id of an elicitation."""
 
     kind: Literal["updated", "list_changed", "elicitation_complete"]
     subject: str
     server: str
 
     @property
-    def bulletin(self) -> ChangeSet:
-        return ChangeSet(**{_WHERE[self.kind]: {self.subject: None}})
+    def changes(self) -> ChangeSet:
+        return ChangeSet(**{_FIELDS[self.kind]: {self.subject: None}})
 
 
 def announce(announcement: Announcement) -> None:
-    deliver_here(announcement.server, announcement.bulletin)
+    deliver_here(announcement.server, announcement.changes)
 
 
 @contextmanager
-def listening(ear: T) -> Iterator[T]:
-    """Show ``ear`` what the project's code announces in this process, until the block ends."""
+def observing(observer: T) -> Iterator[T]:
+    """Pass to ``observer`` what the project's code announces in this process, inside the block."""
 
     def deliver(server: str, changes: ChangeSet) -> None:
-        ear.hear(server, changes)
+        observer.receive(server, changes)
         deliver_here(server, changes)
 
     with (
         mock.patch("django_mcp.changes.capture.has_clients", return_value=True),
         mock.patch("django_mcp.changes.capture.deliver_here", deliver),
     ):
-        yield ear
+        yield observer

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def result_of(response: JSON) -> JSON:
-    """What a response brings. Raises ``RpcError``."""
+    """Return the result in a response. Raise ``RpcError``."""
     if "error" in response:
         raise RpcError(response["error"])
     result: JSON = response["result"]
@@ -41,7 +41,7 @@ def result_of(response: JSON) -> JSON:
 
 
 class Speaker:
-    """What every client says in the same words, whatever carries them."""
+    """The messages of clients that do not depend on the transport."""
 
     revision: Revision
     capabilities: JSON
@@ -50,7 +50,7 @@ class Speaker:
     log_level: str | None = None
 
     def result(self, method: str, params: JSON) -> JSON:
-        """What the response to one request brings. Raises ``RpcError``."""
+        """Send one request and return its result. Raise ``RpcError``."""
         raise NotImplementedError
 
     def notify(self, method: str, **params: Any) -> Any:
@@ -58,7 +58,7 @@ class Speaker:
 
     @property
     def introduction(self) -> JSON:
-        """The params of ``initialize``."""
+        """Return the parameters of ``initialize``."""
         return {
             "protocolVersion": self.revision.name,
             "capabilities": self.capabilities,
@@ -66,7 +66,7 @@ class Speaker:
         }
 
     def envelope(self) -> JSON:
-        """What every request of a revision without a handshake says of its client."""
+        """Return the ``_meta`` about the client, for revisions without a handshake."""
         level = {PREFIX + "logLevel": self.log_level} if self.log_level else {}
         return {
             PREFIX + "protocolVersion": self.revision.name,
@@ -75,13 +75,13 @@ class Speaker:
         } | level
 
     def initialize(self, **params: Any) -> JSON:
-        """Shake hands."""
+        """Initialize the connection."""
         result = self.request("initialize", **(self.introduction | params))
         self.notify("notifications/initialized")
         return result
 
     def request(self, method: str, **params: Any) -> JSON:
-        """The result of a request, with every question answered. Raises ``RpcError``."""
+        """Send a request, answer its questions, and return the result. Raise ``RpcError``."""
         while True:
             result = self.result(method, params)
             if result.get("resultType") != "input_required" or not self.answers:
@@ -97,7 +97,7 @@ class Speaker:
         return {"inputResponses": given, "requestState": result["requestState"]}
 
     def reply_to(self, message: JSON) -> JSON | None:
-        """The response to a request of the server's, if it is one that gets any."""
+        """Return the response to a message of the server, or None if it is not a request."""
         answer = self.answers.get(message["method"])
         if answer is None and message["method"] == "ping":
             answer = lambda params: {}  # noqa: E731
@@ -108,24 +108,24 @@ class Speaker:
         return {"jsonrpc": "2.0", "id": message["id"], member: reply}
 
     def call(self, tool: str, /, **arguments: Any) -> JSON:
-        """The result of a tool."""
+        """Call a tool and return its result."""
         return self.request("tools/call", name=tool, arguments=arguments)
 
     def text(self, tool: str, /, **arguments: Any) -> str:
-        """The text of a tool's result, which must not be an error."""
+        """Call a tool and return the text of its result, which must not be an error."""
         result = self.call(tool, **arguments)
         assert not result.get("isError"), result
         return str(result["content"][0]["text"])
 
     def failure(self, tool: str, /, **arguments: Any) -> str:
-        """The words of a tool's failure."""
+        """Call a tool that must fail, and return the error text."""
         result = self.call(tool, **arguments)
         assert result["isError"], result
         return str(result["content"][0]["text"])
 
 
 class Client(Speaker):
-    """Speaks ``revision`` to ``server`` as ``user``; ``answers`` maps methods to functions."""
+    """A client of ``server`` for ``user``. ``answers`` maps methods of questions to functions."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class Client(Speaker):
             raise self.problems[0]
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run the loop for that long. Raises what is wrong with anything that came."""
+        """Run the loop until ``work`` is done. Raise an error for each invalid message."""
         result = self._runner.run(work)
         if self.problems:
             raise self.problems[0]
@@ -219,12 +219,12 @@ class Client(Speaker):
     # What goes.
 
     def send(self, message: Any) -> None:
-        """Write one message, or a batch, as it is."""
+        """Send one message, or a batch, unchanged."""
         raw = message if isinstance(message, bytes | str) else json.dumps(message)
         self.conversation.receive(raw)
 
     def message(self, method: str, params: JSON, *, id: Any = None) -> JSON:
-        """A request; its id is counted unless one is given."""
+        """Return a request, with the next id unless one is given."""
         id = next(self._ids) if id is None else id
         self._methods[id] = method
         self._responses[id] = self._loop.create_future()
@@ -233,7 +233,7 @@ class Client(Speaker):
         return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
 
     def start(self, method: str, *, id: Any = None, **params: Any) -> Any:
-        """Send a request and do not wait; returns its id."""
+        """Send a request without waiting. Return its id."""
         message = self.message(method, params, id=id)
         self._run(self._send(message))
         return message["id"]
@@ -242,11 +242,11 @@ class Client(Speaker):
         self.send(message)
 
     def wait(self, id: Any, seconds: float = SECONDS) -> JSON:
-        """The response to a request."""
+        """Wait for the response to a request, and return it."""
         return self._run(asyncio.wait_for(asyncio.shield(self._responses[id]), seconds))
 
     def until(self, condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
-        """What ``condition`` is, once something that arrived made it true."""
+        """Wait until ``condition`` returns a true value, and return it."""
 
         async def waiting() -> Any:
             async with asyncio.timeout(seconds):
@@ -258,7 +258,7 @@ class Client(Speaker):
         return self._run(waiting())
 
     def settle(self) -> None:
-        """Let everything that was started come to rest."""
+        """Run the loop until nothing is left to do at once."""
 
         async def settled() -> None:
             for _ in range(20):
@@ -274,7 +274,7 @@ class Client(Speaker):
         return result_of(self.wait(self.start(method, **params)))
 
     def all(self, method: str, member: str) -> list[JSON]:
-        """Every item of a list, over all its pages."""
+        """Return the items of all pages of a list."""
         found, cursor = [], {}
         while True:
             page = self.request(method, **cursor)

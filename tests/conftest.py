@@ -36,21 +36,22 @@ from .http import HttpClient
 from .storage.loops import Loop, a_loop
 from .storage.rows import given
 
-# How long an example takes tells how busy the machine is.
+# No deadline: the duration of an example depends on how busy the machine is.
 hypothesis.register_profile("django_mcp", deadline=None)
 hypothesis.load_profile("django_mcp")
-# A shell starts what is in the background deaf to Ctrl-C, and so would be every process of a test.
+# A shell starts background jobs with SIGINT ignored, and the subprocesses of tests would inherit
+# it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SIGNALS = (post_save, m2m_changed, post_delete)
-# Tests count statements, and none is to be there by chance.
+# Tests count statements, so none may be executed at random.
 streams.SIZE_CHECKED_ONE_IN = 10**9
 DATABASE_FIXTURES = {"db", "transactional_db", "shared_db"}
 
 
 TESTS = Path(__file__).parent
-# Their tests start servers, browsers or other programs, or read every page of the documentation.
+# Packages of slow tests: they start servers, browsers or other programs, or read all documentation.
 SLOW = {
     TESTS / name
     for name in (
@@ -93,7 +94,7 @@ def _slow_packages(config: pytest.Config) -> set[Path]:
 
 
 def _give_all_databases(items: list[pytest.Item]) -> None:
-    """A test that has a database has all: the log of sessions may be in another."""
+    """Give tests that use a database access to all: the session database may be another one."""
     for item in items:
         marker = item.get_closest_marker("django_db")
         if marker or DATABASE_FIXTURES & set(getattr(item, "fixturenames", ())):
@@ -102,14 +103,14 @@ def _give_all_databases(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _the_tests_connections(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Jobs run on the test's own connections, inside its transaction."""
+def _jobs_on_test_connections(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run jobs on the connections of the test, inside its transaction."""
     rate_limits.forget()
     outages.forget()
     if not _in_transaction(request):
         yield
         _end_heartbeat()
-        _close_what_threads_left()
+        _close_connections_of_ended_threads()
         return
     request.getfixturevalue("db")
     with TestEnvironment().installed():
@@ -117,18 +118,18 @@ def _the_tests_connections(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _the_projects_servers() -> Iterator[None]:
-    """What a test registers is its own: no other finds its servers, or what they listen to."""
+def _restore_servers() -> Iterator[None]:
+    """Remove the servers that a test registered, and the signal receivers of their models."""
     servers, version = dict(declared_servers._servers), declared_servers.version()
     connected = [list(signal.receivers) for signal in SIGNALS]
-    heard = {model: set(signs) for model, signs in receivers._connected.items()}
+    connected_models = {model: set(signs) for model, signs in receivers._connected.items()}
     yield
     declared_servers._servers.clear()
     declared_servers._servers.update(servers)
     if declared_servers.version() != version:
-        declared_servers._version += 1  # what was known of the models is known no longer
+        declared_servers._version += 1  # cached facts about models are outdated
         receivers._connected.clear()
-        receivers._connected.update(heard)
+        receivers._connected.update(connected_models)
         for signal, before in zip(SIGNALS, connected, strict=True):
             signal.receivers = before
             signal.sender_receivers_cache.clear()
@@ -136,7 +137,7 @@ def _the_projects_servers() -> Iterator[None]:
 
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every hop to a thread of any pool, by the name of the function."""
+    """Record the name of each function that is submitted to a thread pool."""
     hops: list[str] = []
     submit = ThreadPoolExecutor.submit
 
@@ -150,21 +151,21 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def queries(db: None) -> Iterator[CaptureQueriesContext]:
-    """The queries of the test's connection, on which every job runs."""
+    """Record the queries of the test's connection, on which all jobs run."""
     with CaptureQueriesContext(connection) as captured:
         yield captured
 
 
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
-    """An event loop that runs while the test waits."""
+    """Return an event loop that runs while the test waits."""
     with a_loop(monkeypatch) as made:
         yield made
 
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """What tools wait for, in a thread or in the loop; open when the test is over."""
+    """Return an event on which tools wait. It is set at the end of the test."""
     found = threading.Event()
     yield found
     found.set()
@@ -172,13 +173,13 @@ def gate() -> Iterator[threading.Event]:
 
 @pytest.fixture
 def short_grace() -> Iterator[None]:
-    """Calls soon have a stream, and are written down."""
+    """Shorten the time after which a call in a session is stored and gets a stream."""
     with given(JSON_GRACE=0.15):
         yield
 
 
 def _end_heartbeat() -> None:
-    """It is begun by the first call that is written down, and would outlive the test."""
+    """Stop the heartbeat thread, which the first stored call of a test starts."""
     if (thread := lease._thread) is not None:
         lease._ending.set()
         thread.join()
@@ -186,7 +187,7 @@ def _end_heartbeat() -> None:
 
 
 def _in_transaction(request: pytest.FixtureRequest) -> bool:
-    """Whether the test has a database, within one transaction."""
+    """Whether the test uses a database inside one transaction."""
     marker = request.node.get_closest_marker("django_db")
     if "transactional_db" in request.fixturenames or (marker and marker.kwargs.get("transaction")):
         return False
@@ -195,9 +196,9 @@ def _in_transaction(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def shared_db(transactional_db: None, tmp_path: Any) -> Iterator[None]:
-    """A database that many threads may use at once, where none is adopted.
+    """Provide a database that several threads can use at once, each with its own connections.
 
-    SQLite's, in memory, is not: for the test it is a file.
+    SQLite in memory does not allow that, so the test gets a copy in a file.
     """
     if connection.vendor != "sqlite":
         yield
@@ -207,21 +208,21 @@ def shared_db(transactional_db: None, tmp_path: Any) -> Iterator[None]:
     wrapper.cursor().execute("VACUUM INTO %s", [path])
     connections.settings["default"] = {**given, "NAME": path}
     connections["default"] = connections.create_connection("default")
-    _let_threads_go()
+    _shut_down_pools()
     yield
-    _let_threads_go()
+    _shut_down_pools()
     connections["default"].close()
     connections.settings["default"], connections["default"] = given, wrapper
 
 
-def _let_threads_go() -> None:
-    """They have connections to what was the database before."""
+def _shut_down_pools() -> None:
+    """Shut down all pools, because their threads have connections to the previous database."""
     for pool in threads.all():
         pool.shutdown()
 
 
-# An open connection of a thread that has ended is found when the garbage is collected: an error
-# of Python 3.13's, in whatever test that is.
+# Python 3.13 warns about an open connection of an ended thread when it is garbage-collected, which
+# would be an error in whichever test runs then. So these connections are closed.
 
 _opened: list[tuple[threading.Thread, Any]] = []
 
@@ -232,14 +233,14 @@ def _note_thread(sender: Any, connection: Any, **kwargs: Any) -> None:
     if thread is threading.main_thread():
         return
     if connection.vendor == "sqlite" and connection.is_in_memory_db():
-        connection.connection.close()  # or its end would be an error of another test
+        connection.connection.close()  # otherwise its end would be an error in another test
         raise AssertionError("No thread can close a database in memory: use shared_db.")
     _opened.append((thread, connection))
 
 
-def _close_what_threads_left() -> None:
-    """Those of a pool keep their connections, and are let go with them."""
-    for one in list(_opened):  # to which others may add meanwhile
+def _close_connections_of_ended_threads() -> None:
+    """Close the connections of ended threads. Pools close those of their threads themselves."""
+    for one in list(_opened):  # other threads may add to it meanwhile
         thread, left = one
         if not thread.is_alive():
             left.inc_thread_sharing()
@@ -248,35 +249,35 @@ def _close_what_threads_left() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _the_kit_believes_nothing() -> Iterator[None]:
-    """Its clients hold every message against the schema, as this project's own do."""
+def _validate_messages() -> Iterator[None]:
+    """Validate all messages to clients of ``django_mcp.testing`` against the official schema."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Peer, "heard", kit.conforms)
         yield
 
 
-# The tests of tests/protocol try what each revision changed. Here the oldest, the newest that has
-# sessions, and the newest are enough, and `make test-all` tries all.
-TRIED = [*REVISIONS] if os.environ.get("TEST_EVERY_REVISION") else [
+# tests/protocol tests the changes of each revision. Other tests use the oldest revision, the newest
+# one with sessions, and the newest one. `make test-all` uses all of them.
+TESTED_REVISIONS = [*REVISIONS] if os.environ.get("TEST_EVERY_REVISION") else [
     "2024-11-05", "2025-11-25", "2026-07-28"
 ]  # fmt: skip
 
 
-@pytest.fixture(params=TRIED)
+@pytest.fixture(params=TESTED_REVISIONS)
 def revision(request: pytest.FixtureRequest) -> str:
-    """Each published revision."""
+    """Return the name of each tested revision."""
     return str(request.param)
 
 
-@pytest.fixture(params=[name for name in TRIED if REVISIONS[name].handshake])
+@pytest.fixture(params=[name for name in TESTED_REVISIONS if REVISIONS[name].handshake])
 def handshake(request: pytest.FixtureRequest) -> str:
-    """Each revision that begins by a handshake."""
+    """Return the name of each tested revision with an ``initialize`` handshake."""
     return str(request.param)
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """An empty server, forgotten after the test."""
+    """Return an empty server, which is removed after the test."""
     made = Server("a test's own")
     yield made
     declared_servers._servers.pop("a test's own", None)
@@ -284,7 +285,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Client]]:
-    """Makes clients, and closes them."""
+    """Return a function that makes clients. They are closed after the test."""
     with ExitStack() as stack:
 
         def made(*args: Any, **options: Any) -> Client:
@@ -295,7 +296,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Client]]:
 
 @pytest.fixture
 def http(db: None) -> Iterator[Callable[..., HttpClient]]:
-    """Makes clients that come over HTTP, and closes them."""
+    """Return a function that makes HTTP clients. They are closed after the test."""
     with ExitStack() as stack:
 
         def made(*args: Any, **options: Any) -> HttpClient:
@@ -306,7 +307,7 @@ def http(db: None) -> Iterator[Callable[..., HttpClient]]:
 
 @pytest.fixture
 def alice(db: None) -> Any:
-    """A user of the Acme company, who may change invoices."""
+    """Return a user of the company Acme who may change invoices."""
     from django.contrib.auth.models import Permission, User
 
     from .shop.models import Company
@@ -319,7 +320,7 @@ def alice(db: None) -> Any:
 
 @pytest.fixture
 def bob(db: None) -> Any:
-    """A user of another company."""
+    """Return a user of another company."""
     from django.contrib.auth.models import User
 
     from .shop.models import Company
@@ -331,7 +332,7 @@ def bob(db: None) -> Any:
 
 @pytest.fixture
 def invoice(alice: Any) -> Any:
-    """One of Acme's invoices."""
+    """Return an invoice of Acme."""
     from datetime import date
     from decimal import Decimal
 

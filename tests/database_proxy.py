@@ -1,4 +1,4 @@
-"""A TCP proxy before the tests' database, which breaks its connections as a failover does."""
+"""A TCP proxy in front of the tests' database. It breaks connections, as a failover does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIZE = 65_536
 
 
 class Proxy:
-    """Breaks all connections at once, and refuses the next ones: ``refusals`` of them."""
+    """Breaks all connections at once, and rejects the next ``refusals`` connections."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self._target, self._pairs = target, set[tuple[socket.socket, socket.socket]]()
@@ -64,7 +64,7 @@ class Proxy:
         self._break(pair)
 
     def _cut(self, pair: tuple[socket.socket, socket.socket], commit: bytes) -> None:
-        """At the COMMIT of what wrote: it is never asked, or its answer is lost."""
+        """Break at a COMMIT: before the database gets it, or before its answer arrives."""
         self.cut_at = None
         if self.cut_after:
             pair[1].sendall(commit)

@@ -1,9 +1,10 @@
 """
-A client over HTTP, in this process, that believes nothing it is told.
+An HTTP client in this process, which validates everything that it receives.
 
-``Site`` speaks raw HTTP to an ASGI application and holds every answer against the rules of ASGI,
-HTTP and server-sent events; ``HttpClient`` speaks a revision, and holds every message against its
-official schema. Both are synchronous, so that a test may use the ORM between two requests.
+``Site`` sends raw HTTP requests to an ASGI application, and checks each response against the rules
+of ASGI, HTTP and server-sent events. ``HttpClient`` is a client of one revision, and checks each
+message against the official schema. Both are synchronous, so that a test may use the ORM between
+two requests.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SECONDS = 30
 
 
 async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
-    """Stands for Django: whatever is not at the path of a server comes here."""
+    """An application in the place of Django. It answers requests to all other paths."""
     await send({"type": "http.response.start", "status": ELSEWHERE, "headers": []})
     await send({"type": "http.response.body", "body": scope["path"].encode()})
 
@@ -45,7 +46,7 @@ async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
 
 @dataclass(frozen=True)
 class Event:
-    """One event: its fields, as they were written."""
+    """The fields of one event, unchanged."""
 
     data: str
     id: str | None = None
@@ -55,7 +56,7 @@ class Event:
 
 @dataclass
 class Events:
-    """Reads a stream by the grammar of HTML, 9.2.5; raises at what a strict reader trips over."""
+    """A strict parser of event streams (HTML, 9.2.5). Raise for what a client might not accept."""
 
     found: list[Event] = field(default_factory=list)
     comments: int = 0
@@ -63,7 +64,7 @@ class Events:
     _fields: dict[str, str] = field(default_factory=dict)
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that are complete by now, and were not before."""
+        """Parse more bytes, and return the events that they complete."""
         before = len(self.found)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
@@ -93,7 +94,7 @@ class Events:
 
 
 class Talk:
-    """One HTTP request and what comes back; ``over`` when the application has returned."""
+    """One HTTP request and its response. ``over`` is True when the application has returned."""
 
     def __init__(self, site: Site, scope: JSON, parts: list[bytes], *, more: bool) -> None:
         self.site, self.scope = site, scope
@@ -195,19 +196,19 @@ class Talk:
 
     @property
     def error(self) -> JSON:
-        """The error of the one message that came."""
+        """The error in the only message of the response."""
         (message,) = self.messages
         found: JSON = message["error"]
         return found
 
     @property
     def refused(self) -> tuple[int | None, int | None]:
-        """The status, and the code of the error if there is a body."""
+        """The HTTP status, and the code of the error if there is a body."""
         codes = (message.get("error", {}).get("code") for message in self.messages)
         return self.status, next(codes, None)
 
     def wait(self, seconds: float = SECONDS) -> Self:
-        """Go on until the application has returned."""
+        """Wait until the application has returned."""
         self.site.until(lambda: self.over, seconds)
         return self
 
@@ -219,7 +220,7 @@ class Talk:
 
 
 class Site:
-    """An ASGI application, and a loop that runs while a test waits."""
+    """An ASGI application, with an event loop that runs while a test waits."""
 
     def __init__(self, application: Any = None, *, strict: bool = True) -> None:
         self.application, self.strict = application or mount(elsewhere), strict
@@ -249,7 +250,7 @@ class Site:
     # The loop.
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run the loop for that long. Raises what is wrong with anything that came."""
+        """Run the loop until ``work`` is done. Raise an error for each invalid response."""
         try:
             result = self._runner.run(work)
         finally:
@@ -262,7 +263,7 @@ class Site:
             raise self.problems[0]
 
     def until(self, condition: Callable[[], T], seconds: float = SECONDS) -> T:
-        """What ``condition`` is, once it is true."""
+        """Wait until ``condition`` returns a true value, and return it."""
 
         async def waiting() -> T:
             async with asyncio.timeout(seconds):
@@ -276,7 +277,7 @@ class Site:
         return self.run(waiting())
 
     def settle(self) -> None:
-        """Let everything that was started come to rest."""
+        """Run the loop until nothing is left to do at once."""
 
         async def settled() -> None:
             for _ in range(30):
@@ -289,7 +290,7 @@ class Site:
         self.run(asyncio.sleep(seconds))
 
     def heard(self, talk: Talk, message: Any) -> None:
-        """A message came. ``HttpClient`` looks at it."""
+        """Handle a received message. ``HttpClient`` overrides it."""
 
     # Requests.
 
@@ -303,7 +304,7 @@ class Site:
         more: bool = False,
         **scope: Any,
     ) -> Talk:
-        """Send a request and do not wait. ``more``: its body goes on, by ``feed``."""
+        """Send a request without waiting. With ``more``, its body is continued by ``feed``."""
         raw = list(written(headers))
         if not any(name == b"host" for name, _ in raw):
             raw.insert(0, (b"host", b"testserver"))
@@ -337,7 +338,7 @@ class Site:
             self.arrived.set()
 
     def send(self, *args: Any, **options: Any) -> Talk:
-        """Send a request and wait for all of its answer."""
+        """Send a request and wait for the whole response."""
         return self.open(*args, **options).wait()
 
 
@@ -353,7 +354,7 @@ def written(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
 
 
 class HttpClient(Speaker, Site):
-    """Speaks ``revision`` to ``server``, as whom ``token`` speaks for.
+    """A client of ``server`` in ``revision``, with an access token.
 
     ``answers`` maps the methods of what it is asked to functions; ``more`` are headers of every
     request. With a handshake it has a session, whose standalone stream ``listen`` opens.
@@ -427,7 +428,7 @@ class HttpClient(Speaker, Site):
     # What goes.
 
     def headers(self, message: Any = None, **changed: str | None) -> dict[str, str | None]:
-        """What a good client says around ``message``; None takes a header away."""
+        """Return the headers that a correct client sends with ``message``. None removes one."""
         modern = not self.revision.handshake
         named = modern or (self.session is not None and self.revision.version_header)
         found: dict[str, str | None] = {
@@ -454,7 +455,7 @@ class HttpClient(Speaker, Site):
         return found
 
     def message(self, method: str, params: JSON, *, id: Any = None) -> JSON:
-        """A request; its id is counted unless one is given."""
+        """Return a request, with the next id unless one is given."""
         id = next(self._ids) if id is None else id
         self._methods[id] = method
         if not self.revision.handshake:
@@ -462,7 +463,7 @@ class HttpClient(Speaker, Site):
         return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
 
     def post(self, message: Any, **changed: Any) -> Talk:
-        """Post a message, or bytes, and do not wait."""
+        """Post a message, or bytes, without waiting."""
         raw = message if isinstance(message, bytes) else json.dumps(message).encode()
         options = {name: changed.pop(name) for name in ("path", "scope") if name in changed}
         scope = options.get("scope", {})
@@ -471,11 +472,11 @@ class HttpClient(Speaker, Site):
         )
 
     def start(self, method: str, *, id: Any = None, **params: Any) -> Talk:
-        """Send a request and do not wait."""
+        """Send a request without waiting."""
         return self.post(self.message(method, params, id=id))
 
     def refusal(self, message: Any, **changed: Any) -> tuple[int | None, int | None]:
-        """The status and the code with which a message is refused."""
+        """Post a message that must be rejected. Return the status and the error code."""
         return self.post(message, **changed).wait().refused
 
     def notify(self, method: str, **params: Any) -> Talk:
@@ -485,7 +486,7 @@ class HttpClient(Speaker, Site):
         return talk
 
     def initialize(self, **params: Any) -> JSON:
-        """Shake hands."""
+        """Initialize the connection."""
         talk = self.start("initialize", **(self.introduction | params)).wait()
         result = response(talk)
         self.session = talk.headers.get("mcp-session-id")
@@ -493,7 +494,7 @@ class HttpClient(Speaker, Site):
         return result
 
     def listen(self, last: str | None = None, **changed: Any) -> Talk:
-        """Open the session's standalone stream, or go on after the event ``last``."""
+        """Open the session's standalone stream, or resume it after the event ``last``."""
         headers = self.headers(accept="text/event-stream", content_type=None, **changed)
         return self.open("GET", self.path, headers=headers | {"last-event-id": last})
 
@@ -502,7 +503,7 @@ class HttpClient(Speaker, Site):
 
 
 def response(talk: Talk) -> JSON:
-    """The result that an answer brings. Raises ``RpcError``."""
+    """Return the result in a response. Raise ``RpcError``."""
     last = talk.messages[-1] if talk.messages else None
     assert isinstance(last, dict) and "method" not in last, talk
     return result_of(last)

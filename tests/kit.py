@@ -1,6 +1,6 @@
-"""The kit's clients, as the tests of this project have them: they believe nothing they are told.
+"""Validate every message that a server sends to a test client of ``django_mcp.testing``.
 
-Every message that a server sends to one is held against the official schema of its revision.
+The tests replace ``Peer.heard`` by ``conforms``, which uses the official schema of the revision.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ JSON = dict[str, Any]
 
 
 def conforms(peer: Peer, message: JSON, method: str | None) -> None:
-    """In the place of ``Peer.heard``: raises what is wrong with a message."""
+    """Raise an error if the message violates the schema. Replaces ``Peer.heard``."""
     if "error" in message and message.get("id") is None:
-        message = message | {"id": 0}  # as JSON-RPC and the transports have it, and no schema
-    if "result" not in message or method is not None:  # what was cancelled is answered late
+        message = message | {"id": 0}  # JSON-RPC allows null, the schemas do not
+    if (
+        "result" not in message or method is not None
+    ):  # a late response to a cancelled request has no method here
         message_conforms(peer.revision, message, method)

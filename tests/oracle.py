@@ -83,12 +83,12 @@ def _is_uri(value: object) -> bool:
 
 
 def conforms(revision: Any, type_name: str, value: Any) -> bool:
-    """True if ``value`` is a ``type_name`` of that revision; else an AssertionError says why."""
+    """Return True if ``value`` is a ``type_name`` of that revision, else raise AssertionError."""
     return _asserted(violations(revision, type_name, value), value)
 
 
 def message_conforms(revision: Any, message: Any, answers: str | None = None) -> bool:
-    """The same for a whole JSON-RPC message; a result ``answers`` a method."""
+    """Do the same for a JSON-RPC message. ``answers`` is the method of a result."""
     return _asserted(message_violations(revision, message, answers), message)
 
 
@@ -98,7 +98,7 @@ def _asserted(problems: list[str], value: Any) -> bool:
 
 
 def violations(revision: Any, type_name: str, value: Any) -> list[str]:
-    """What is wrong with ``value`` as a ``type_name``: invalid, or not declared."""
+    """Return why ``value`` is not a valid ``type_name``: invalid, or not declared."""
     errors = _validator(str(revision), type_name).iter_errors(value)
     invalid = [f"{error.json_path}: {error.message}" for error in errors]
     return invalid or [
@@ -108,7 +108,7 @@ def violations(revision: Any, type_name: str, value: Any) -> list[str]:
 
 
 def message_violations(revision: Any, message: Any, answers: str | None = None) -> list[str]:
-    """What is wrong with a whole message that a server sends."""
+    """Return what is wrong with a message of a server."""
     revision = str(revision)
     if "error" in message:
         return _error_violations(revision, message)
@@ -159,7 +159,7 @@ def _error_violations(revision: str, message: Any) -> list[str]:
 
 @cache
 def types_by_method(revision: str, kind: str) -> dict[str, str]:
-    """The types of requests, or of notifications, by method."""
+    """Return the types of requests, or of notifications, by method."""
     return {
         definition["properties"]["method"]["const"]: name
         for name, definition in _definitions(revision).items()
@@ -169,7 +169,7 @@ def types_by_method(revision: str, kind: str) -> dict[str, str]:
 
 @cache
 def methods_of(revision: str, union: str) -> frozenset[str]:
-    """The methods of a union such as ``ClientRequest``."""
+    """Return the methods of a union such as ``ClientRequest``."""
     known = _definitions(revision)
     members = known[union].get("anyOf", [known[union]])
     return frozenset(_resolved(revision, m)["properties"]["method"]["const"] for m in members)
@@ -225,7 +225,7 @@ def _undeclared(revision: str, schema: Any, value: Any, path: str) -> list[str]:
 
 
 def _least_undeclared(revision: str, branches: list[Any], value: Any, path: str) -> list[str]:
-    """A value is of the branch that accepts it and knows most of its keys."""
+    """Return the branch that accepts the value and declares most of its keys."""
     document = _document(revision)
     fitting = [
         _undeclared(revision, branch, value, path)
@@ -257,7 +257,7 @@ def _undeclared_keys(revision: str, schema: Any, value: Any, path: str) -> Itera
 
 
 def _bad_schemas(value: Any, path: str) -> Iterator[str]:
-    """JSON Schemas in a message that are none."""
+    """Return what is wrong with the JSON Schemas in a message."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _bad_schemas(item, f"{path}[{index}]")

@@ -1,4 +1,4 @@
-"""PostgreSQL that rings, where the tests run on it, and a pool before it of a test's own."""
+"""Wake-ups by PostgreSQL, if the tests run on it, and a pooler in front of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 20
 
 @pytest.fixture
 def by_postgres(transactional_db: None, settings: Any) -> None:
-    """No channel layer is configured, and the log's own server rings."""
+    """Configure no channel layer, so that PostgreSQL sends the wake-ups."""
     if connection.vendor != "postgresql":
         pytest.skip("LISTEN is PostgreSQL's: TEST_DATABASE=postgres.")
     del settings.CHANNEL_LAYERS
@@ -40,7 +40,7 @@ ignore_startup_parameters = extra_float_digits
 
 @pytest.fixture
 def pgbouncer(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """It stands before the tests' database, and gives each transaction another connection."""
+    """A pooler in front of the tests' database. Each transaction gets another connection."""
     if shutil.which("pgbouncer") is None and not os.environ.get("CI"):
         pytest.skip("There is no pgbouncer.")
     found = program("pgbouncer", "pgbouncer")

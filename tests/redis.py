@@ -1,4 +1,4 @@
-"""A Redis of a test's own, which may be killed and started again; without one, nothing to test."""
+"""A Redis server of one test, which may be killed and restarted. Skip without Redis."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Redis:
         self.start()
 
     def start(self) -> None:
-        """With nothing in it."""
+        """Start the server, without data."""
         self._process = subprocess.Popen(
             ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "",
              "--appendonly", "no", "--dir", str(self._folder), "--logfile", "redis.log"],
@@ -50,7 +50,7 @@ class Redis:
         self._process.wait()
 
     def layers(self, backend: str = "core") -> dict[str, dict[str, object]]:
-        """``CHANNEL_LAYERS`` for it."""
+        """Return the setting ``CHANNEL_LAYERS`` for this server."""
         config = {"hosts": [f"redis://127.0.0.1:{self.port}"]}
         return {"default": {"BACKEND": BACKENDS[backend], "CONFIG": config}}
 

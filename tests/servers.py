@@ -67,14 +67,14 @@ def free_port() -> int:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """The environment of a process that is none of the tests' own."""
+    """Return the environment of a subprocess, without the variables of pytest and Python."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYT")}
     return kept | {"SERVED_FOLDER": str(folder), "DJANGO_SETTINGS_MODULE": SETTINGS} | more
 
 
 @cache
 def _template() -> Path:
-    """A folder with the tables made, to be copied."""
+    """Return a folder with migrated databases, to be copied."""
     folder = Path(tempfile.mkdtemp(prefix="django_mcp_served_"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for alias in ("default", "mcp"):
@@ -86,14 +86,14 @@ def _template() -> Path:
 
 
 def prepare(folder: Path) -> Path:
-    """``folder``, with databases in it."""
+    """Copy migrated databases to ``folder``, and return it."""
     for file in _template().iterdir():
         shutil.copy(file, folder)
     return folder
 
 
 class Served:
-    """A running server. ``root`` is the prefix it is told; ``options`` are more for its command."""
+    """A running ASGI server. ``root`` is its URL prefix, ``options`` are added to its command."""
 
     def __init__(
         self,
@@ -139,11 +139,11 @@ class Served:
         return found
 
     def told(self) -> str:
-        """What it has written to its log."""
+        """Return the log of the server."""
         return self.log.read_text("utf-8", "replace")
 
     def traced(self, name: str, seconds: float = PATIENCE) -> None:
-        """Wait until a tool has left its trace."""
+        """Wait until a tool has written its file."""
         self.until((self.folder / name).exists, f"no trace of {name}", seconds)
 
     # Requests.
@@ -159,14 +159,14 @@ class Served:
     def begin(
         self, message: Any, path: str = "/mcp", headers: dict[str, str] | None = None
     ) -> Reply:
-        """Send a message, and come back when the answer begins."""
+        """Send a message, and return when the response begins."""
         raw = message if isinstance(message, bytes) else json.dumps(message).encode()
         connection = self.connect()
         connection.request("POST", path, raw, around(message) | (headers or {}))
         return Reply(connection, connection.getresponse())
 
     def call(self, tool: str, /, **arguments: Any) -> JSON:
-        """The result of a tool."""
+        """Call a tool and return its result."""
         reply = self.begin(request("tools/call", name=tool, arguments=arguments))
         (*_, last) = reply.messages()
         result: JSON = last["result"]
@@ -178,15 +178,15 @@ class Served:
     # The process.
 
     def terminate(self) -> None:
-        """As a program does that has started it."""
+        """Send the signal to the process only, as a process manager does."""
         self.process.terminate()
 
     def interrupt(self) -> None:
-        """As a terminal does at Ctrl-C: its workers hear it too."""
+        """Send the signal to the process and its workers, as a terminal does at Ctrl-C."""
         os.killpg(self.process.pid, signal.SIGINT)
 
     def ended(self, seconds: float = PATIENCE) -> int:
-        """The exit code."""
+        """Wait for the exit, and return the exit code."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -194,7 +194,7 @@ class Served:
 
     @property
     def exit_codes(self) -> tuple[int, ...]:
-        """Those that say that all is in order."""
+        """The exit codes of a normal end."""
         return IN_ORDER.get(self.server, (0,))
 
     def kill(self) -> None:
@@ -205,12 +205,12 @@ class Served:
         self.process.wait(PATIENCE)
 
     def children(self) -> list[int]:
-        """The processes that it has started, such as workers."""
+        """Return the child processes, such as workers."""
         found = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in found.read_text().split()] if found.exists() else []
 
     def resident(self) -> int:
-        """Kilobytes of memory that it and its workers have."""
+        """Return the memory of the server and its workers in kilobytes."""
         statuses = (Path(f"/proc/{pid}/status") for pid in [*self.children(), self.process.pid])
         lines = [line for one in statuses for line in one.read_text().splitlines()]
         return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
@@ -223,7 +223,7 @@ class Served:
 
 
 class Reply:
-    """An answer that comes over the wire, as far as it has been read."""
+    """A response that is read in pieces."""
 
     def __init__(
         self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
@@ -238,7 +238,7 @@ class Reply:
         return self.headers.get("content-type") == "text/event-stream"
 
     def events(self) -> Iterator[Event]:
-        """The events, as they come, to the end of the stream."""
+        """Yield the events as they arrive, to the end of the stream."""
         while line := self.response.readline():
             yield from self._events.feed(line)
         self._events.end()
@@ -248,7 +248,7 @@ class Reply:
         return self._events.comments
 
     def messages(self) -> Iterator[JSON]:
-        """The messages, as they come, to the end."""
+        """Yield the messages as they arrive, to the end."""
         if self.is_stream:
             yield from (json.loads(event.data) for event in self.events() if event.data)
         else:
@@ -261,14 +261,14 @@ class Reply:
 
 
 def request(method: str, /, *, id: Any = 1, meta: JSON | None = None, **params: Any) -> JSON:
-    """A request of the newest revision."""
+    """Return a request of the newest revision."""
     envelope = {PREFIX + "protocolVersion": LATEST.name, PREFIX + "clientCapabilities": {}}
     given = params | {"_meta": envelope | (meta or {})}
     return {"jsonrpc": "2.0", "id": id, "method": method, "params": given}
 
 
 def around(message: Any) -> dict[str, str]:
-    """The headers of a good request of the newest revision."""
+    """Return the headers of a valid request of the newest revision."""
     found = {
         "Accept": BOTH, "Content-Type": "application/json", "MCP-Protocol-Version": LATEST.name,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A client over HTTP+SSE, in this process, that believes nothing it is told."""
+"""A client over HTTP+SSE in this process, which validates everything that it receives."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ID = re.compile(r"[A-Za-z0-9_-]{43}\.[0-9]+(\.[0-9]+)?\Z")
 
 
 class SseClient(HttpClient):
-    """Opens a stream, and posts to the address that comes first of it.
+    """Opens a stream, and posts to the address in its first event.
 
-    Other processes and loops may have the same session: ``join`` is for them.
+    Clients in other processes and loops may use the same session.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class SseClient(HttpClient):
     # The stream.
 
     def open_stream(self, last: str | None = None, *, path: str | None = None) -> Talk:
-        """Open the stream, or go on after the event ``last``; the address is the same."""
+        """Open the stream, or resume it after the event ``last``. The address must be the same."""
         headers = self._around() | STREAM | {"last-event-id": last}
         talk = self.open("GET", path or self.path, headers=headers)
         talk.until(lambda: talk.over or talk.sse.found)
@@ -66,18 +66,18 @@ class SseClient(HttpClient):
 
     @property
     def last(self) -> str:
-        """The id of the last event that came."""
+        """The id of the last event received."""
         ids = [event.id for talk in self.streams for event in talk.sse.found]
         assert ids[-1] is not None
         return ids[-1]
 
     @property
     def messages(self) -> list[JSON]:
-        """All that came, over all connections."""
+        """All messages received, over all connections."""
         return [one for talk in self.streams for one in talk.messages]
 
     def seqs(self) -> list[int]:
-        """The numbers of the messages, as they came."""
+        """Return the numbers of the messages, in the order received."""
         found = (event for talk in self.streams for event in talk.sse.found)
         assert all(event.event in ("endpoint", "message") for event in found)
         told = (event for talk in self.streams for event in talk.sse.found)
@@ -107,13 +107,13 @@ class SseClient(HttpClient):
         assert (talk.status, talk.body) == (202, b""), talk
 
     def ask(self, method: str, *, id: Any = None, **params: Any) -> Any:
-        """Send a request, which is accepted; its id."""
+        """Send a request, which must be accepted. Return its id."""
         message = self.message(method, params, id=id)
         self.accepted(message)
         return message["id"]
 
     def answer_to(self, id: Any) -> JSON:
-        """The response to a request, when it has come."""
+        """Wait for the response to a request, and return it."""
 
         def came() -> JSON | None:
             return next((m for m in self.messages if "method" not in m and m["id"] == id), None)
@@ -129,5 +129,5 @@ class SseClient(HttpClient):
 
 
 def gapless(client: SseClient) -> bool:
-    """Whether each message came once, in order."""
+    """Whether each message was received once, in order."""
     return client.seqs() == list(itertools.islice(itertools.count(1), len(client.seqs())))

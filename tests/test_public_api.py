@@ -121,7 +121,7 @@ MODULES = """
 """
 HEAVY = {
     "pydantic", "pydantic_core", "jsonschema", "referencing", "daphne", "channels", "twisted",
-    "oauthlib", "oauth2_provider", "rest_framework", "mcp",
+    "oauthlib", "oauth2_provider", "rest_framework", "mcp", "uvicorn", "jwcrypto",
 }  # fmt: skip
 
 
@@ -130,12 +130,45 @@ def modules(folder: Path) -> set[str]:
     return set(json.loads(printed.splitlines()[-1]))
 
 
+def packages_of(names: set[str]) -> set[str]:
+    return {name.split(".")[0] for name in names}
+
+
 def test_project_without_an_mcp_module_imports_no_heavy_modules(tmp_path):
     plain = project(tmp_path / "plain", "")
     ours = project(tmp_path / "ours", '"django_mcp"')
     brought = modules(ours) - modules(plain)
-    assert "django_mcp.checks" in brought and not {name.split(".")[0] for name in brought} & HEAVY
+    assert "django_mcp.checks" in brought and not packages_of(brought) & HEAVY
     assert "django_mcp.declarations.tools" not in brought and len(brought) < 36, sorted(brought)
+
+
+USER_SAVED = """
+    import json, sys
+    import django
+    django.setup()
+    from django.contrib.auth.models import User
+    from django.db.models.signals import post_save
+    saved = {"created": True, "raw": False, "using": "default", "update_fields": None}
+    post_save.send(User, instance=User(), **saved)
+    print(json.dumps(sorted(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize("more", ["", '"django_mcp.oauth"'], ids=["", "oauth"])
+def test_admin_and_a_saved_user_import_no_heavy_modules(tmp_path, more):
+    """Every process of the project imports the admin, also one that serves no MCP client."""
+    apps = '"django.contrib.admin", "django.contrib.messages"' + ', "oauth2_provider"' * bool(more)
+    before, after = (
+        set(json.loads(run(USER_SAVED, cwd=folder, DJANGO_SETTINGS_MODULE="settings")))
+        for folder in (
+            project(tmp_path / "plain", apps),
+            project(tmp_path / "ours", f'{apps}, "django_mcp", {more}'),
+        )
+    )
+    brought = after - before
+    assert {"django_mcp.admin.switches", "django_mcp.changes.permission_changes"} <= brought
+    assert not (packages_of(after) - packages_of(before)) & HEAVY
+    assert not {name for name in brought if name.startswith("django_mcp.transports")}
 
 
 def test_project_with_an_mcp_module_imports_only_what_it_uses(tmp_path):
@@ -150,7 +183,7 @@ def test_project_with_an_mcp_module_imports_only_what_it_uses(tmp_path):
     )  # fmt: skip
     brought = modules(folder)
     assert {"shop.mcp", "pydantic", "django_mcp.declarations.tools"} <= brought
-    assert not {name.split(".")[0] for name in brought} & {"daphne", "channels", "oauthlib", "mcp"}
+    assert not packages_of(brought) & {"daphne", "channels", "oauthlib", "mcp"}
 
 
 # The app.

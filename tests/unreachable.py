@@ -1,4 +1,4 @@
-"""Errors of connections as Django raises them, without a server that could be stopped."""
+"""Connection errors as Django raises them, without a server that must be stopped."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from django_mcp.runtime.outages import ConnectionTester
 
 
 def unreachable(alias: str = "default") -> OperationalError:
-    """What Django raises of a database that cannot be opened."""
+    """Return the error that Django raises if a database cannot be opened."""
     found = _raised_in_thread(lambda: _opened("/no/such/directory/db.sqlite3", alias))
     assert isinstance(found, OperationalError)
     return found
 
 
 def raised(error: Exception) -> Exception:
-    """What Django makes of an error that the driver raised on a connection that works."""
+    """Return Django's error for an error of the driver on a working connection."""
     driver_error: Exception = getattr(sqlite3, type(error).__name__)(*error.args)
     vars(driver_error).update(vars(error.__cause__ or error))
 
@@ -45,7 +45,7 @@ def _opened(name: str, alias: str) -> Any:
 
 
 def _raised_in_thread(function: Callable[[], object]) -> Exception:
-    """In a thread of its own, because Django opens no connection in one with an event loop."""
+    """Run it in a thread, because Django opens no connection in a thread with an event loop."""
     with ThreadPoolExecutor(1) as threads:
         found = threads.submit(function).exception()
     assert isinstance(found, Exception)

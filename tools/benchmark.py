@@ -30,6 +30,7 @@ BENCHMARKS = {
     "burst": Benchmark("benchmarks.burst", ("--short", "--only", "sqlite")),
     "revocation": Benchmark("benchmarks.revocation", ("--short",), is_unasked=False),
     "saves": Benchmark("benchmarks.saves", ("--short",)),
+    "startup": Benchmark("benchmarks.startup", ("--short",)),
     "workers": Benchmark("benchmarks.workers", ("--short",), is_unasked=False),
     "scale": Benchmark("benchmarks.scale", ("--short",), is_unasked=False),
     "profile": Benchmark("benchmarks.profile", ("--short",)),

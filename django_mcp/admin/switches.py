@@ -5,6 +5,9 @@ A row switches something off, and deleting the row switches it on again. Each ne
 permission, and the admin's log keeps who did it. The page of decisions distinguishes hidden from
 missing things, so it requires the permissions to view users and switches. Only superusers see
 decisions on superusers.
+
+Django imports this module for every command. Modules that import pydantic are imported when the
+page of decisions is shown.
 """
 
 from __future__ import annotations
@@ -21,15 +24,13 @@ from django.shortcuts import render
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
-from ..auth.principal import Principal, anonymous
 from ..auth.scopes import offered
-from ..calls.execution import surrounded
-from ..declarations.request import Request
 from ..declarations.server import Server, server_named, servers
-from ..management.access_report import AccessReportRow, access_report, client_auth, declarations_of
 from ..models import Switch
 
 if TYPE_CHECKING:
+    from ..management.access_report import AccessReportRow
+
     ModelAdmin = admin.ModelAdmin[Switch]
 else:
     ModelAdmin = admin.ModelAdmin
@@ -41,6 +42,8 @@ def servers_with_declarations() -> list[Server]:
 
 def switch_choices() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
     """Yield what can be switched off, by server, as pairs of a form value and a label."""
+    from ..management.access_report import declarations_of
+
     for server in servers_with_declarations():
         choices: list[tuple[str, Any]] = [(f"{server.name}|", _("everything"))]
         marks = dict.fromkeys(thing._mark for _kind, thing in declarations_of(server))
@@ -163,6 +166,11 @@ class AccessReportForm(forms.Form):
 
     def access_report(self) -> list[AccessReportRow]:
         """Return a row for every declaration, as the server decides at this moment."""
+        from ..auth.principal import Principal, anonymous
+        from ..calls.execution import surrounded
+        from ..declarations.request import Request
+        from ..management.access_report import access_report, client_auth, declarations_of
+
         data = self.cleaned_data
         user, server = data["user"], server_named(data["server"])
         principal = anonymous() if user is None else Principal(user, client_auth(data["scopes"]))

@@ -7,9 +7,9 @@ by its key, and is looked up through its model resource with the caller's permis
 form sees it. A missing row and a hidden row give the same error, so that a caller cannot find out
 which rows exist.
 
-``posted`` is for views that bind their own form. It returns what a browser would post if a person
-changed only the fields in the arguments. Disabled fields are not sent. Dates and times are in ISO
-8601, which Django's fields parse in every locale.
+``post_data`` is for views that bind their own form. It returns what a browser would post if a
+person changed only the fields in the arguments. Disabled fields are not sent. Dates and times are
+in ISO 8601, which Django's fields parse in every locale.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from django.db.models import Model
 from django.utils import timezone
 from django.utils.datastructures import MultiValueDict
 
-from ..declarations.arguments import MAX_KEYS, Find
+from ..declarations.arguments import MAX_KEYS_PER_ARGUMENT, Find
 from ..declarations.elicitation_checks import asks_secret
 from ..declarations.fields.keys import key_text
 from ..declarations.form_values import (
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 Posted = dict[str, list[str]]
 
 
-def posted(
+def post_data(
     form: forms.BaseForm | type[forms.BaseForm], arguments: Mapping[str, Any]
 ) -> tuple[Posted, MultiValueDict[str, Any]]:
     """Return the data and files of a POST of ``form``, changed by ``arguments``.
@@ -208,7 +208,7 @@ class FormInput:
     def _rows_schema(self, name: str, field: RowField) -> JSON:
         one = self._key_schema(name, field)
         if isinstance(field, forms.ModelMultipleChoiceField):
-            return {"type": "array", "items": one, "maxItems": MAX_KEYS}
+            return {"type": "array", "items": one, "maxItems": MAX_KEYS_PER_ARGUMENT}
         if field.required:
             return one
         words = {"description": one.pop("description")} if "description" in one else {}
@@ -257,7 +257,7 @@ class FormInput:
         refuse_unknown(arguments, [name for name in known if name in taken])
         for name, field in form.fields.items():
             if name in arguments:
-                field.widget = self._given(request, form, name, arguments[name])
+                field.widget = self._value_widget(request, form, name, arguments[name])
             else:
                 _keep(form, name, field)
             # No page sends the hidden initial value back, so the form would see every field as
@@ -265,7 +265,9 @@ class FormInput:
             field.show_hidden_initial = False
         return form
 
-    def _given(self, request: Request, form: forms.BaseForm, name: str, value: Any) -> ValueWidget:
+    def _value_widget(
+        self, request: Request, form: forms.BaseForm, name: str, value: Any
+    ) -> ValueWidget:
         """Return a widget that yields the value for the field, or raises its validation error."""
         field = form.fields[name]
         if isinstance(field, forms.ModelMultipleChoiceField):
@@ -282,7 +284,7 @@ class FormInput:
 
     def _one(self, request: Request, field: RowField, value: Any) -> Any:
         """Return the value by which the field identifies the named row."""
-        return None if value in (None, "") else self._found(request, field, [value])[0]
+        return None if value in (None, "") else self._find_rows(request, field, [value])[0]
 
     def _several(
         self, request: Request, field: RowField, value: Any, current: Iterable[Any]
@@ -292,12 +294,12 @@ class FormInput:
         Links to hidden rows are neither added nor removed.
         """
         named = [] if value in (None, "") else value
-        if not isinstance(named, list) or len(named) > MAX_KEYS:
-            words = f"Give a list of at most {MAX_KEYS} keys."
+        if not isinstance(named, list) or len(named) > MAX_KEYS_PER_ARGUMENT:
+            words = f"Give a list of at most {MAX_KEYS_PER_ARGUMENT} keys."
             raise ValidationError(words, code="invalid_list")
-        return self._found(request, field, named) + self._hidden(request, field, current)
+        return self._find_rows(request, field, named) + self._hidden(request, field, current)
 
-    def _found(self, request: Request, field: RowField, named: list[Any]) -> list[Any]:
+    def _find_rows(self, request: Request, field: RowField, named: list[Any]) -> list[Any]:
         resource = self._resource(field)
         if resource is None:
             return [_bare(field, one) for one in named]

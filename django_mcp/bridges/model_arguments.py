@@ -215,9 +215,9 @@ class TypeInput(Input):
 
     def _differs(self, row: models.Model, value: Any) -> bool:
         stored = field_value(self.field, getattr(row, self.field.name))
-        return self._written(stored) != self._written(field_value(self.field, value))
+        return self._as_json(stored) != self._as_json(field_value(self.field, value))
 
-    def _written(self, value: Any) -> str:
+    def _as_json(self, value: Any) -> str:
         """Compare as JSON text: in Python, ``True == 1``."""
         return json.dumps(value, sort_keys=True)
 
@@ -250,7 +250,7 @@ class ManagerInput(SetByManager, TypeInput):
 
     def _differs(self, row: models.Model, value: Any) -> bool:
         stored = self.type.to_json(getattr(row, self.field.name))
-        return self._written(plain_value(stored)) != self._written(plain_value(value))
+        return self._as_json(plain_value(stored)) != self._as_json(plain_value(value))
 
 
 def saves_with_row(field: Any) -> bool:
@@ -270,7 +270,7 @@ class FileInput(Input):
 
     def read(self, given: Any) -> Any:
         """Return the file as a form field cleans it, so that images are validated."""
-        return None if given is None else self.field.formfield().clean(_decoded(upload, given))
+        return None if given is None else self.field.formfield().clean(_decode(upload, given))
 
     def _differs(self, row: models.Model, value: Any) -> bool:
         return value is not None or bool(getattr(row, self.field.attname))
@@ -298,7 +298,7 @@ def _check_storable(given: Any, levels: int = MAX_JSON_DEPTH) -> None:
             _check_storable(part, levels - 1)
 
 
-def _decoded(read: Callable[[Any], T], given: Any) -> T:
+def _decode(read: Callable[[Any], T], given: Any) -> T:
     try:
         return read(given)
     except binascii.Error:
@@ -370,14 +370,14 @@ class RowsInput(SetByManager, RowInput):
         return given
 
     def change(self, request: Request, row: models.Model, value: Any) -> Any:
-        linked = self._linked(row)
+        linked = self._linked_keys(row)
         visible = self._visible_keys(request, linked)
         if visible == {one.pk for one in value}:
             return UNCHANGED
         linked_rows = self.target.model._base_manager.using(row._state.db)
         return [*value, *linked_rows.filter(pk__in=[pk for pk in linked if pk not in visible])]
 
-    def _linked(self, row: models.Model) -> list[Any]:
+    def _linked_keys(self, row: models.Model) -> list[Any]:
         related = getattr(row, self.field.name).using(row._state.db)
         found = list(related.order_by("pk").values_list("pk", flat=True)[: MAX_RELATED_KEYS + 1])
         if len(found) > MAX_RELATED_KEYS:

@@ -181,7 +181,7 @@ class Operation(Tool):
             raise InvalidArguments("Invalid arguments. " + " ".join(wrong))
         return found
 
-    def _saved(self, request: Request, row: Any, values: dict[Input, Any], *, new: bool) -> Any:
+    def _save(self, request: Request, row: Any, values: dict[Input, Any], *, new: bool) -> Any:
         """Write ``values``, validate and save the row, and return it as the caller sees it."""
         for each, value in values.items():
             each.write(row, value)
@@ -210,7 +210,7 @@ class CreateTool(Operation):
         (request,) = args  # positional, because a field may be named "request"
         values = self._read(given)
         row = self._resource.model(**self._resource.get_initial(request))
-        made = self._saved(request, row, values, new=True)
+        made = self._save(request, row, values, new=True)
         log_action(request, row, ADDITION, ADDED)
         return made
 
@@ -270,7 +270,7 @@ class UpdateTool(RowOperation):
         values = {each: value for each, value in changes.items() if value is not UNCHANGED}
         if not values:
             return visible_row(self._resource, request, row, self._verb)
-        made = self._saved(request, row, values, new=False)
+        made = self._save(request, row, values, new=False)
         names = [each.field.name for each in values]
         log_action(request, row, CHANGE, change_message(self._resource.model, names))
         return made

@@ -132,7 +132,7 @@ def translate_errors(resource: ModelResource) -> Iterator[None]:
     except ValidationError as error:
         raise _without_hidden_fields(error, resource) from None
     except (ProtectedError, RestrictedError):
-        raise deletion_blocked(resource) from None
+        raise deletion_blocked_error(resource) from None
     except (IntegrityError, DataError) as error:
         # Only the first line is logged: PostgreSQL's next lines may show the whole row. MySQL
         # quotes the duplicate value, so it is removed.
@@ -169,9 +169,9 @@ def check_cascade(resource: ModelResource, request: Request, row: Any) -> None:
         rows for rows in collector.fast_deletes if is_forbidden(rows.model) and rows.exists()
     )
     if any(map(is_forbidden, loaded)) or any(unloaded):
-        raise deletion_blocked(resource)
+        raise deletion_blocked_error(resource)
 
 
-def deletion_blocked(resource: ModelResource) -> ToolError:
+def deletion_blocked_error(resource: ModelResource) -> ToolError:
     # Do not name the dependent rows or their model: the caller may not see them.
     return ToolError(f"This {resource._verbose_name} cannot be deleted: other rows depend on it.")

@@ -120,7 +120,7 @@ class ActiveCall:
     refusal: ProtocolError | None = None  # the response to a call that ``refuse`` stopped
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def say(self, message: JSON) -> None:
+    def send(self, message: JSON) -> None:
         """Send a message before the response. Do nothing if the call is over or cancelled."""
         with self._lock:
             if not (self.over or self.stop.is_set):
@@ -232,7 +232,7 @@ async def follow_model(place: str) -> None:
     # Cursors first: a change that is recorded after the interest must come after the cursor.
     await threads.changes.run(run_or_disconnect, change_log.create_cursors)
     models = {ANYTHING, label_in(place)}
-    wait = await run_with_retries(change_log.declare, change_log.SESSIONS, models)
+    wait = await run_with_retries(change_log.declare, change_log.SESSIONS_HOLDER, models)
     change_log.watched.forget()
     # Processes that save cache the interests. Until their caches expire they record nothing.
     await asyncio.sleep(wait)

@@ -46,7 +46,6 @@ from ..runtime.async_orm import orm_in_own_thread
 from ..runtime.runtime import environment
 from ..storage.databases import codes
 from ..storage.jobs import BROKEN, TEMPORARY
-from .results import error_result
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
@@ -96,6 +95,10 @@ class Retries:
         if is_harmless and self._may_run(run, error) and await self._is_back(run, error):
             return None
         if run.call.method == "tools/call":
+            # Not at the start of the module: every command of a project with the authorization
+            # server imports this module, and results import pydantic.
+            from .results import error_result
+
             return error_result(words)
         raise InternalError(words)
 
@@ -464,8 +467,8 @@ def queries_through(wrapper: Callable[..., Any]) -> Iterator[None]:
             connection.execute_wrappers.remove(wrapper)
 
 
-def beside(atomic: bool | str) -> bool:
-    """Whether rows of the log can be written in the project's transaction.
+def shares_transaction(atomic: bool | str) -> bool:
+    """Whether rows of the session database can be written in the project's transaction.
 
     It must be in the same database, and that must not be SQLite.
     """
@@ -477,4 +480,4 @@ def beside(atomic: bool | str) -> bool:
 def may_hold(atomic: bool | str) -> bool:
     """Whether the response of a call can be stored in the tool's transaction."""
     # If jobs run one at a time, ``store_result`` would wait for a job that cannot start.
-    return beside(atomic) and environment().runs_jobs_in_parallel
+    return shares_transaction(atomic) and environment().runs_jobs_in_parallel

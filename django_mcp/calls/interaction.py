@@ -166,8 +166,8 @@ class WrittenQuestion(NamedTuple):
     seconds: float
 
     @property
-    def is_page(self) -> bool:
-        """Whether it sends the user to a page. The client is notified when that is completed."""
+    def is_url_elicitation(self) -> bool:
+        """Whether it sends the user to a web page. The client is notified of the completion."""
         return "url" in self.wire["params"]
 
 
@@ -222,7 +222,9 @@ class PendingQuestions:
         self._send = send
         self._open: dict[str, asyncio.Future[Answered]] = {}
         self.ready = asyncio.Event()
-        self.elicitations: dict[str, None] = {}  # ids of pages, in the order they were sent
+        self.elicitations: dict[
+            str, None
+        ] = {}  # ids of URL elicitations, in the order they were sent
 
     async def ask(
         self, revision: Revision, asking: Iterable[Asking], interaction: Interaction | None = None
@@ -234,7 +236,7 @@ class PendingQuestions:
         questions = {digest: question for _, digest, question in asking}
         # Encode all before the first is sent. If one is unsupported, none is left open.
         asked = [written(revision, question) for question in questions.values()]
-        self.expect(*(one.id for one in asked if one.is_page))
+        self.expect(*(one.id for one in asked if one.is_url_elicitation))
         answers = await asyncio.gather(*(self._one(revision, one) for one in asked))
         found = zip(questions, answers, strict=True)
         return {digest: answer for digest, answer in found if answer is not None}

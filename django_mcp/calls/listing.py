@@ -1,4 +1,4 @@
-"""Paginated lists of what the caller may use, and subscriptions to web pages of elicitations.
+"""Paginated lists of what the caller may use.
 
 ``page`` and ``resources`` make the results of list requests. A declaration is listed if the caller
 may use it, or lacks only a scope that the client can ask for. A cursor is sealed and has a position
@@ -6,17 +6,12 @@ only. It is valid for one list, and for one caller unless the list is public. It
 the list changes. A page is cacheable as public only if all items of all pages are public
 (server/utilities/caching).
 
-``expect`` subscribes a session to the completion of a page to which its client was sent. It is
-stored as a subscription to ``?page/<id>``, which is no valid URI, so the limits of subscriptions
-apply. Only that session is notified.
-
 ``usable`` returns all that a user may use at once, for the endpoint's web page and for commands. It
 makes the same permission checks as the lists, and shows nothing that they would not.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile
@@ -31,10 +26,7 @@ from ..declarations.permissions import decide
 from ..declarations.prompts import Prompt
 from ..declarations.resources import Resource
 from ..declarations.tools import Tool
-from ..exceptions import Busy
-from ..models import Session
 from ..protocol.jsonrpc import JSON, InvalidParams
-from ..storage import sessions
 from .execution import surrounded, surroundings, with_database
 
 if TYPE_CHECKING:
@@ -178,33 +170,6 @@ def _position(run: CallRun, purpose: str) -> Any:
         return unseal(cursor, purpose)
     except ValueError as error:
         raise InvalidParams(f"cursor: {error}") from None
-
-
-logger = logging.getLogger("django_mcp")
-PREFIX = "?page/"
-
-
-def expect(session: Session, ids: Iterable[str]) -> None:
-    """Subscribe a session to the completion of these pages. Queries the database."""
-    try:
-        for id in ids:
-            sessions.subscribe(session, PREFIX + id)
-    except Busy:
-        logger.warning(
-            "Session %s is not notified of a completed page: it waits for too many", session
-        )
-    except sessions.SessionEnded:
-        pass  # there is nobody left to notify
-
-
-def is_page(uri: str) -> bool:
-    return uri.startswith(PREFIX)
-
-
-def forget(session_ids: Iterable[int], id: str) -> None:
-    """Unsubscribe sessions from a page that was completed. Queries the database."""
-    for session_id in session_ids:
-        sessions.unsubscribe(session_id, PREFIX + id)
 
 
 T = TypeVar("T", bound=Declaration)

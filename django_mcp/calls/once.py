@@ -1,12 +1,13 @@
 """
 Steps of ``request.once``: they are executed once in a call, however often it runs.
 
-If both are in the same database, a step and its value are committed in one transaction. Otherwise
-the value is stored after the step is committed, so a stored step has happened. ``InMemorySteps``
-keeps the values for as long as the ``requestState`` of the call is valid, for all connections of
-this process ("Servers ... MUST enforce that invariant server-side", basic/patterns/mrtr). If the
-limits do not allow another step, it is rejected before it is executed. Values are JSON, limited in
-size, and belong to one call.
+The value of a step is stored, and the next runs of the call get it without executing the step. If
+the session database is also the database of the step, both are committed in one transaction.
+Otherwise the value is stored after the step is committed, so a stored step has happened.
+``InMemorySteps`` keeps the values for as long as the ``requestState`` of the call is valid, for all
+connections of this process ("Servers ... MUST enforce that invariant server-side",
+basic/patterns/mrtr). If the limits do not allow another step, it is rejected before it is executed.
+Values are JSON, limited in size, and belong to one call.
 """
 
 from __future__ import annotations
@@ -28,27 +29,28 @@ from ..exceptions import OnceNeeded, ToolError
 from ..runtime import threads
 from ..storage import calls
 from ..storage.jobs import run_here_with_retries
-from .execution import beside, with_database
+from .execution import shares_transaction, with_database
 
 if TYPE_CHECKING:
     from .call_state import CallRun
 
-MAX_CALLS, MAX_VALUE, MAX_KEYS = 10_000, 100_000, 100
+MAX_CALLS_WITH_STEPS = 10_000  # in the memory of one process
+MAX_VALUE_CHARACTERS = 100_000  # of one value, as JSON
 
 
 @dataclass(slots=True)
 class OnceSteps:
-    """The steps of one call: values by key, the keys in progress, and when it last ran."""
+    """The steps of one call."""
 
-    at: float = 0.0
-    values: dict[str, Any] = field(default_factory=dict)
-    doing: set[str] = field(default_factory=set)
+    last_used_at: float = 0.0  # monotonic clock
+    values: dict[str, Any] = field(default_factory=dict)  # of finished steps, by key
+    running: set[str] = field(default_factory=set)  # keys of steps that are being executed
 
 
 class StepStore(Protocol):
     """Storage of the steps of calls: in memory or as rows. ``call`` is ``Interaction.id``."""
 
-    def is_beside(self) -> bool:
+    def shares_transaction(self) -> bool:
         """Whether the value can be stored in the transaction of the step."""
         ...
 
@@ -57,9 +59,9 @@ class StepStore(Protocol):
         ...
 
     def begin(self, call: str, key: str) -> bool:
-        """Mark a step as begun. Return False if it is done.
+        """Mark a step as begun. Return True if the caller must execute it, False if it is done.
 
-        Raise ``ToolError`` if it is in progress, or if there are too many steps.
+        Raise ``ToolError`` if it is running, or if there are too many steps.
         """
         ...
 
@@ -84,44 +86,47 @@ class InMemorySteps:
         # Steps run in threads. Without the lock two retries of a call could begin the same step.
         self._lock = threading.Lock()
 
-    def is_beside(self) -> bool:
+    def shares_transaction(self) -> bool:
         return False
 
     async def recall(self, call: str) -> dict[str, Any]:
-        return self.of(call)
+        return self.values_of(call)
 
-    def of(self, call: str) -> dict[str, Any]:
+    def values_of(self, call: str) -> dict[str, Any]:
         """Return the values of a call's finished steps, and mark the call as used now."""
         with self._lock:
-            return dict(self._touched(call).values) if call in self._calls else {}
+            return dict(self._touch(call).values) if call in self._calls else {}
 
     def begin(self, call: str, key: str) -> bool:
-        """Return whether the caller must execute the step. Raise ``ToolError``."""
         with self._lock:
-            self._expire()
-            if call not in self._calls and len(self._calls) >= MAX_CALLS:
-                raise ToolError("Too many calls are under way. Try again later.")
-            steps = self._touched(call)
-            if key in steps.doing:
-                raise ToolError("This is being done already.")
-            if len(steps.values) >= MAX_KEYS:
-                raise ToolError(f"A call remembers at most {MAX_KEYS} steps.")
-            steps.doing |= {key} - steps.values.keys()
-            return key in steps.doing
+            self._delete_expired()
+            if call not in self._calls and len(self._calls) >= MAX_CALLS_WITH_STEPS:
+                raise ToolError(calls.TOO_MANY_STEPS)
+            steps = self._touch(call)
+            # Before the limit: two retries of a call may begin the last allowed step, and for the
+            # second one it may be done.
+            if key in steps.values:
+                return False
+            if key in steps.running:
+                raise ToolError(f"The step {key!r} is already running.")
+            if len(steps.values) >= calls.MAX_STEPS_PER_CALL:
+                raise ToolError(f"A call remembers at most {calls.MAX_STEPS_PER_CALL} steps.")
+            steps.running.add(key)
+            return True
 
     def keep(self, call: str, key: str, value: Any) -> None:
         """Store the value of a step, which is done."""
         with self._lock:
-            steps = self._touched(call)
+            steps = self._touch(call)
             steps.values[key] = value
-            steps.doing.discard(key)
+            steps.running.discard(key)
 
     def fail(self, call: str, key: str) -> None:
         """Remove a step that failed, so that it can be tried again."""
         with self._lock:
             steps = self._calls.get(call, OnceSteps())
-            steps.doing.discard(key)
-            if not (steps.values or steps.doing):
+            steps.running.discard(key)
+            if not (steps.values or steps.running):
                 self._calls.pop(call, None)
 
     async def aforget(self, call: str) -> None:
@@ -132,42 +137,49 @@ class InMemorySteps:
         with self._lock:
             self._calls.pop(call, None)
 
-    def _touched(self, call: str) -> OnceSteps:
+    def _touch(self, call: str) -> OnceSteps:
         steps = self._calls.setdefault(call, OnceSteps())
-        steps.at = time.monotonic()
+        steps.last_used_at = time.monotonic()
         self._calls.move_to_end(call)
         return steps
 
-    def _expire(self) -> None:
-        """Delete calls that no valid state can resume: a state is sealed when its call runs."""
+    def _delete_expired(self) -> None:
+        """Delete the steps of calls that can no longer be resumed.
+
+        A ``requestState`` is made when a call runs, and is valid for ``STATE_LIFETIME``. Twice that
+        time leaves a margin.
+        """
         oldest = time.monotonic() - 2 * settings.STATE_LIFETIME
-        while self._calls and (first := next(iter(self._calls.items())))[1].at < oldest:
+        while self._calls and (first := next(iter(self._calls.items())))[1].last_used_at < oldest:
             del self._calls[first[0]]
 
 
-remembered = InMemorySteps()
+in_memory_steps = InMemorySteps()
 
 
-async def done_once(memory: StepStore, call: str, step: OnceNeeded, run: CallRun) -> None:
+async def execute_once(memory: StepStore, call: str, step: OnceNeeded, run: CallRun) -> None:
     """Execute a step in a transaction of its own and store its value. Raise ``ToolError``."""
 
     # One job does all of it. If the call is cancelled, its task stops waiting, and the value of a
     # step that was executed must be stored all the same.
     def job() -> None:
         run.request.asks = False  # a question would end the step half way, and it would run again
-        (_together if memory.is_beside() else _apart)(memory, call, step)
+        if memory.shares_transaction():
+            _execute_and_store_atomically(memory, call, step)
+        else:
+            _execute_then_store(memory, call, step)
 
     await with_database(run, job)
 
 
-def _together(memory: StepStore, call: str, step: OnceNeeded) -> None:
+def _execute_and_store_atomically(memory: StepStore, call: str, step: OnceNeeded) -> None:
     """Execute the step and store its value in one transaction, so that a crash undoes both."""
     with transaction.atomic():
         if memory.begin(call, step.key):
-            memory.keep(call, step.key, _value(step))
+            memory.keep(call, step.key, _execute_step(step))
 
 
-def _apart(memory: StepStore, call: str, step: OnceNeeded) -> None:
+def _execute_then_store(memory: StepStore, call: str, step: OnceNeeded) -> None:
     """Mark the step as begun, execute it, and store its value after its commit.
 
     If the process dies between, the step stays begun and is not repeated (with ``StepRows``).
@@ -176,28 +188,31 @@ def _apart(memory: StepStore, call: str, step: OnceNeeded) -> None:
         return
     try:
         with transaction.atomic():
-            value = _value(step)
+            value = _execute_step(step)
     except BaseException:
         memory.fail(call, step.key)
         raise
     memory.keep(call, step.key, value)
 
 
-def _value(step: OnceNeeded) -> Any:
+def _execute_step(step: OnceNeeded) -> Any:
     value = step.function()
     if inspect.iscoroutine(value):
-        value = async_to_sync(_awaited)(value)
-    return _bounded(step.key, value)
+        value = async_to_sync(_await)(value)
+    return _json_value(step.key, value)
 
 
-async def _awaited(value: Any) -> Any:
+async def _await(value: Any) -> Any:
     return await value
 
 
-def _bounded(key: str, value: Any) -> Any:
+def _json_value(key: str, value: Any) -> Any:
+    """Return the value as the next runs of the call get it. Raise ``ValueError``, ``TypeError``."""
     text = json.dumps(value)
-    if len(text) > MAX_VALUE:
-        raise ValueError(f"The value of once({key!r}) has more than {MAX_VALUE} characters.")
+    if len(text) > MAX_VALUE_CHARACTERS:
+        raise ValueError(
+            f"The value of once({key!r}) has more than {MAX_VALUE_CHARACTERS} characters."
+        )
     return json.loads(text)
 
 
@@ -208,23 +223,23 @@ class StepRows:
     that executes the step.
     """
 
-    def is_beside(self) -> bool:
-        return beside(True)
+    def shares_transaction(self) -> bool:
+        return shares_transaction(True)
 
     async def recall(self, call: str) -> dict[str, Any]:
-        return await threads.log.run(calls.of, call)
+        return await threads.log.run(calls.step_values, call)
 
     async def aforget(self, call: str) -> None:
-        await threads.log.run(calls.forget, call)
+        await threads.log.run(calls.delete_steps, call)
 
     def begin(self, call: str, key: str) -> bool:
-        return calls.begin(call, key)
+        return calls.begin_step(call, key)
 
     def keep(self, call: str, key: str, value: Any) -> None:
-        self._write(calls.keep, call, key, value)
+        self._write(calls.store_step_value, call, key, value)
 
     def fail(self, call: str, key: str) -> None:
-        self._write(calls.fail, call, key)
+        self._write(calls.discard_step, call, key)
 
     def _write(self, write: Callable[..., None], *args: Any) -> None:
         """Write the outcome of a step, and retry if it is not in the step's transaction.
@@ -232,7 +247,7 @@ class StepRows:
         Without the retry, a short outage after the step would lose the outcome of what happened. In
         the step's transaction there is no retry: the failure rolls both back.
         """
-        if self.is_beside():
+        if self.shares_transaction():
             write(*args)
         else:
             run_here_with_retries(write, *args)

@@ -265,7 +265,7 @@ class ClientNotifier:
         message = encode_notification(self._call.revision, method, params)
         if message is not None:
             self.pause()
-            self._active.say(message)
+            self._active.send(message)
 
 
 def _is_in_loop() -> bool:

@@ -91,7 +91,7 @@ def _is_undone(server: Server, row: Row) -> bool:
     Steps of ``request.once`` are committed separately, so there must be none.
     """
     tool = _tool(server, row)
-    return tool is not None and _may_hold_outcome(tool, row) and not calls.are_there(f"c{row.pk}")
+    return tool is not None and _may_hold_outcome(tool, row) and not calls.has_steps(f"c{row.pk}")
 
 
 # Progress.

@@ -34,7 +34,7 @@ from .errors import failure, is_bug
 from .execution import UNKNOWN, DatabaseBroke, Retries
 from .interaction import Asking, Interaction, purpose, resumed, sealed
 from .methods import dispatch, server_info
-from .once import StepStore, done_once, remembered
+from .once import StepStore, execute_once, in_memory_steps
 from .output import ClientNotifier
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class CallRunner:
     who: Callable[[], Awaitable[Principal]]
     session: ClientSession
     asker: ClientAsker | None = None
-    memory: StepStore = remembered
+    memory: StepStore = in_memory_steps
     host: str | None = None
     mirrored: Mirrored | None = None
     principal: Principal | None = None
@@ -187,7 +187,7 @@ class CallRunner:
         try:
             if isinstance(unwound, OnceNeeded):
                 interaction.known, interaction.has_steps = dict(run.answers.known), True
-                await done_once(self.memory, interaction.id, unwound, run)
+                await execute_once(self.memory, interaction.id, unwound, run)
                 return None
             if isinstance(unwound, InputRequired):
                 return await self._asked(unwound, run, interaction)

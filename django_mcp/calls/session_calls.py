@@ -50,8 +50,7 @@ from ..protocol.jsonrpc import (
 from ..protocol.revisions import Revision
 from ..runtime.runtime import Service, current
 from ..storage import calls, sessions
-from ..storage import calls as steps
-from ..storage.calls import Overdue, Words, silently
+from ..storage.calls import Overdue, WithdrawalEncoder, no_withdrawals
 from ..storage.databases import one_transaction
 from ..storage.event_log import EventAddress
 from ..storage.event_writer import writer
@@ -59,7 +58,7 @@ from ..storage.jobs import run_with_retries
 from ..storage.leases import lease
 from ..storage.poller import poller
 from ..storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
-from . import listing
+from . import elicitation_completion
 from .call_state import ActiveCall, CallRun, SessionState
 from .callers import SessionCaller, covers, revocations, revoked
 from .execution import surrounded_job
@@ -75,7 +74,7 @@ from .session_output import (
     call_of,
     connection_of,
     interaction_of,
-    withdrawals,
+    withdrawal_messages,
 )
 
 if TYPE_CHECKING:
@@ -128,8 +127,10 @@ class SessionAsker:
         # may append to the stream.
         await session_call.post.manager.writer.flush(to)
         asked = [one for _, one in questions.values()]
-        if sent := [one.id for one in asked if one.is_page]:
-            await run_with_retries(listing.expect, session_call.post.session, sent)
+        if sent := [one.id for one in asked if one.is_url_elicitation]:
+            await run_with_retries(
+                elicitation_completion.subscribe, session_call.post.session, sent
+            )
         parked = await run_with_retries(
             calls.park, to.call, to.fence,
             [_row(key, digest, one) for digest, (key, one) in questions.items()],
@@ -142,7 +143,7 @@ class SessionAsker:
         wake_readers(StreamWakeup(to.stream, changed=True))
 
     def expect(self, *elicitations: str) -> None:
-        self._session_call.pages.extend(elicitations)
+        self._session_call.elicitations.extend(elicitations)
 
 
 def _row(key: str, digest: str, asked: WrittenQuestion) -> Ask:
@@ -161,7 +162,7 @@ class SessionCallSteps(StepRows):
 
         Raise ``Stopped`` before the step if the call was taken over or is done.
         """
-        return super().begin(call, key) if self.is_beside() else self._begin(call, key)
+        return super().begin(call, key) if self.shares_transaction() else self._begin(call, key)
 
     @one_transaction
     def _begin(self, call: str, key: str) -> bool:
@@ -179,7 +180,7 @@ class SessionCallSteps(StepRows):
         Raise ``Stopped`` if the call was taken over. That rolls the step back.
         """
         super().keep(call, key, value)
-        if self.is_beside():
+        if self.shares_transaction():
             self._check()
 
     def _check(self) -> None:
@@ -189,7 +190,7 @@ class SessionCallSteps(StepRows):
             raise Stopped()
 
     async def recall(self, call: str) -> dict[str, Any]:
-        return await run_with_retries(steps.of, call)
+        return await run_with_retries(calls.step_values, call)
 
     async def aforget(self, call: str) -> None:
         """Keep the steps, because the call may run again in another process.
@@ -388,7 +389,7 @@ class SessionCallManager:
             case Answered():
                 await asyncio.shield(self.spawn(self._answered(session, principal, event)))
             case Cancelled():
-                cancelled = self._cancelled(session, principal, event, withdrawals)
+                cancelled = self._cancelled(session, principal, event, withdrawal_messages)
                 await asyncio.shield(self.spawn(cancelled))
 
     async def _answered(self, session: Session, principal: Principal, answered: Answered) -> None:
@@ -443,7 +444,11 @@ class SessionCallManager:
         return found
 
     async def _cancelled(
-        self, session: Session, principal: Principal, event: Cancelled, words: Words
+        self,
+        session: Session,
+        principal: Principal,
+        event: Cancelled,
+        encode_withdrawals: WithdrawalEncoder,
     ) -> None:
         session_call = self._requests.get((session.pk, event.id))
         if session_call is not None:
@@ -458,16 +463,19 @@ class SessionCallManager:
         # ``claiming`` holds back the poller's recount. Otherwise it could find the row, still
         # running but no longer here, and start the call again before the cancel is committed.
         async with self.poller.claiming():
-            row = await run_with_retries(calls.cancel, session, id, may, words=words)
+            row = await run_with_retries(
+                calls.cancel, session, id, may, encode_withdrawals=encode_withdrawals
+            )
         if row is not None and row.stream_id is not None:
             wake_readers(StreamWakeup(row.stream_id, changed=True))
 
     def revoke(self, session_call: SessionCall) -> None:
         """Stop a call whose token was revoked or whose user is inactive, as a cancel does."""
         event = Cancelled(session_call.active.call.id, "its owner may not go on")
-        # ``silently``: write nothing more to a client whose access was revoked. ``anonymous()`` has
-        # no token, so ``covers`` does not compare scopes and the cancel always succeeds.
-        self.spawn(self._cancelled(session_call.post.session, anonymous(), event, silently))
+        # ``no_withdrawals``: write nothing more to a client whose access was revoked.
+        # ``anonymous()`` has no token, so ``covers`` does not compare scopes and the cancel always
+        # succeeds.
+        self.spawn(self._cancelled(session_call.post.session, anonymous(), event, no_withdrawals))
 
     async def end(self, session: Session) -> None:
         """End a session: cancel its calls, end its row, and wake the readers of its streams."""
@@ -506,7 +514,7 @@ class SessionCallManager:
 
     # Called by the poller.
 
-    def held(self) -> Collection[int]:
+    def running_ids(self) -> Collection[int]:
         return self._rows.keys() | self._claimed
 
     def streams(self) -> Collection[int]:
@@ -518,7 +526,7 @@ class SessionCallManager:
             if session_call := self._rows.get(id):
                 session_call.cancel()
 
-    def recheck(self, ids: Collection[int]) -> None:
+    def stop_if_lost(self, ids: Collection[int]) -> None:
         """Cancel those of these calls that this process no longer owns.
 
         The poller's result may be outdated: an answer may have brought a call back since. So the
@@ -526,22 +534,22 @@ class SessionCallManager:
         """
         suspects = {id: self._rows[id] for id in ids if id in self._rows}
         if suspects:
-            self.spawn(self._rechecked(suspects))
+            self.spawn(self._stop_lost(suspects))
 
-    async def _rechecked(self, suspects: Mapping[int, SessionCall]) -> None:
+    async def _stop_lost(self, suspects: Mapping[int, SessionCall]) -> None:
         fences = {id: session_call.address.fence for id, session_call in suspects.items()}
         mine = await run_with_retries(calls.running, fences)
         for id in suspects.keys() - mine:
             suspects[id].cancel()
 
-    def expired(self, overdue: Overdue) -> None:
+    def handle_timeout(self, overdue: Overdue) -> None:
         if overdue.stream is not None:
             wake_readers(StreamWakeup(overdue.stream, changed=True))
         if overdue.call is not None:
             self._claimed.add(overdue.call.pk)
             self.spawn(self._resume(overdue.call))
 
-    withdrawals = staticmethod(withdrawals)
+    withdrawal_messages = staticmethod(withdrawal_messages)
 
     def take_over(self, call: Row) -> None:
         """Continue a call that this process took over.
@@ -622,7 +630,7 @@ class SessionCallManager:
 
 def _is_held(row: Row) -> bool:
     """Whether an event loop of this process runs the call or has claimed it."""
-    return any(row.pk in one.held() for _, one in call_manager.instances())
+    return any(row.pk in one.running_ids() for _, one in call_manager.instances())
 
 
 call_manager = Service(SessionCallManager)

@@ -59,7 +59,7 @@ from ..storage.leases import lease
 from ..storage.sessions import SessionEnded
 from ..storage.streams import DuplicateRequest, RequestRefused
 from ..storage.wakeups import StreamWakeup, wake_readers
-from . import listing
+from . import elicitation_completion
 from .call_state import ActiveCall, CallOutput, CallRun
 from .callers import SessionCaller
 from .execution import may_hold
@@ -100,7 +100,7 @@ class SessionCall(CallOutput):
     is_full: bool = False  # its stream has no room for more messages
     count: int = 0  # messages it has sent
     size: int = 0  # their characters
-    pages: list[str] = field(default_factory=list)  # elicitation ids of pages in its error
+    elicitations: list[str] = field(default_factory=list)  # ids of URL elicitations in its error
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -151,7 +151,7 @@ class SessionCall(CallOutput):
         if self.is_full or self.count > settings.EVENTS or self.size > event_log.most_bytes():
             raise ToolError(CALL_TOO_MUCH)
         try:
-            waiting = self.post.say(self, text)
+            waiting = self.post.queue_message(self, text)
         except OutputTooLarge as error:
             raise ToolError(str(error)) from None
         pace(waiting)
@@ -211,7 +211,7 @@ class SessionCall(CallOutput):
         if stored is None:
             raise Stopped()
         if self.interaction.has_steps:
-            stored_calls.forget(self.interaction.id)
+            stored_calls.delete_steps(self.interaction.id)
         commit = partial(self.commit, response_wakeup(to.stream, stored, text))
         transaction.on_commit(commit, using=settings.DATABASE, robust=True)
 
@@ -335,7 +335,7 @@ def interaction_of(row: Row) -> Interaction:
     )
 
 
-def withdrawals(session: Session, asks: Collection[str]) -> list[str]:
+def withdrawal_messages(session: Session, asks: Collection[str]) -> list[str]:
     """Return the encoded messages that withdraw these questions from the client."""
     revision = connection_of(session).revision
     told = (withdrawal(revision, ask) for ask in asks)
@@ -433,7 +433,7 @@ class PostResponse:
 
     # Messages of calls.
 
-    def say(self, session_call: SessionCall, text: str) -> int:
+    def queue_message(self, session_call: SessionCall, text: str) -> int:
         """Queue a message of a call, from any thread. Return how many are queued.
 
         The first one has the calls stored. Messages wait here until the stream exists. Raise
@@ -443,7 +443,9 @@ class PostResponse:
         # Otherwise a message could overtake the ones that wait.
         with self._lock:
             if self.stream is not None:
-                return self.manager.writer.say(session_call.address, text, session_call.refused)
+                return self.manager.writer.queue_message(
+                    session_call.address, text, session_call.refused
+                )
             if self._drops_messages:
                 return 0
             if (
@@ -615,7 +617,9 @@ class PostResponse:
             self.stream = opened.stream
             messages, self._messages = self._messages, []
             for session_call, text in messages:
-                self.manager.writer.say(session_call.address, text, session_call.refused, must=True)
+                self.manager.writer.queue_message(
+                    session_call.address, text, session_call.refused, must=True
+                )
         if not self.answered.done():  # otherwise its client has disconnected
             self._opened = opened
         self._settle(True)
@@ -665,7 +669,7 @@ class PostResponse:
         session_call.response = response
         if self._messages:
             self.open()
-        if session_call.is_plain or (self._opening is None and not session_call.pages):
+        if session_call.is_plain or (self._opening is None and not session_call.elicitations):
             session_call.is_done = True
             self.manager.leave(session_call)
             if self._opening is None or self._drops_messages:
@@ -675,8 +679,10 @@ class PostResponse:
 
     async def _conclude(self, session_call: SessionCall) -> None:
         try:
-            if session_call.pages:
-                await run_with_retries(listing.expect, self.session, session_call.pages)
+            if session_call.elicitations:
+                await run_with_retries(
+                    elicitation_completion.subscribe, self.session, session_call.elicitations
+                )
             if self._opening is not None:
                 await asyncio.shield(self._opening)
             session_call.is_done = True
@@ -729,7 +735,7 @@ class PostResponse:
             if stored is not None:
                 session_call.wakeup = response_wakeup(to.stream, stored, text)
                 if interaction.has_steps:
-                    await run_with_retries(stored_calls.forget, interaction.id)
+                    await run_with_retries(stored_calls.delete_steps, interaction.id)
         wake_readers(session_call.wakeup or StreamWakeup(to.stream, changed=True))
 
     def _settled(self) -> bool:

@@ -6,6 +6,9 @@ queries the database each time: the one that rows are written to, because a repl
 ``place`` names a row by its concrete model and key, so that a proxy model names the same row. A row
 of a child model (multi-table inheritance) is also a row of each parent. A parent's row gets names
 for child models too, without a query. If there is no such child row, no queryset finds it.
+
+The first saved row of a registered model imports this module, in processes that serve no client
+too. So it imports model resources, and with them pydantic, only when a client needs them.
 """
 
 from __future__ import annotations
@@ -18,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Model
 
 from ..declarations.fields.keys import key_text, pk_text
-from ..declarations.model_resources import ModelResource, in_write_database
-from ..declarations.resources import Resource
 from ..declarations.server import servers, version
 from ..exceptions import InvalidArguments
 from ..storage.databases import digest_of
 
 if TYPE_CHECKING:
+    from ..declarations.model_resources import ModelResource
     from ..declarations.request import Request
+    from ..declarations.resources import Resource
     from ..declarations.server import Server
 
 MAX_URI_LENGTH = 255
@@ -147,6 +150,8 @@ def visible(request: Request, uris: Iterable[str]) -> dict[str, str]:
 
     One query for each model resource.
     """
+    from ..declarations.model_resources import ModelResource
+
     seen: dict[str, str] = {}
     keys: dict[ModelResource, dict[object, list[str]]] = {}
     for uri in uris:
@@ -183,6 +188,8 @@ def _lists_any(request: Request, label: str) -> bool:
 
 
 def _shows_any(request: Request, rows: ModelResource) -> bool:
+    from ..declarations.model_resources import in_write_database
+
     found = in_write_database(rows.get_listed(request))
     if (gate := rows._row_check(request)) is None:
         return found.exists()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from ..exceptions import Busy
 from ..runtime import threads
 from ..runtime.runtime import environment
 from ..storage import change_log
-from ..storage.change_log import LIST, OF_ONE, PAGE, URI
+from ..storage.change_log import ELICITATION, LIST, OF_ONE, URI
 from ..storage.databases import digest_of
 from . import capture, permission_changes
 from .subscriptions import LISTS
@@ -90,22 +90,22 @@ def notify_permissions_changed(*who: Model) -> None:
     )
     if wrong := [one for one in who if one not in users + groups]:
         raise TypeError(f"{wrong[0]!r} is neither a user nor a group.")
-    _run(partial(permission_changes.changed, *users))
-    _run(partial(permission_changes.changed_for_groups, *groups))
+    _run(partial(permission_changes.record_user_changes, *users))
+    _run(partial(permission_changes.record_group_changes, *groups))
     if not who:
-        _run(permission_changes.changed_for_everyone)
+        _run(permission_changes.record_change_for_all_users)
 
 
 def notify_elicitation_complete(elicitation_id: str, *, server: Server | None = None) -> None:
     """Notify the client that the user has completed the page of a URL elicitation."""
-    _record_announcement(PAGE, elicitation_id, server)
+    _record_announcement(ELICITATION, elicitation_id, server)
 
 
 def _record_announcement(kind: str, what: str, server: Server | None) -> None:
     _record((kind, {"what": what, "server": None if server is None else server.name}), None)
 
 
-def _record(change: tuple[str, Any], using: str | None, models: Iterable[str] = ()) -> None:
+def _record(change: tuple[str, Any], using: str | None, models: Collection[str] = ()) -> None:
     _run(
         partial(capture.record_announced, change, using, models),
         in_loop_of_test=partial(capture.notify_this_process, [change]),
@@ -150,7 +150,7 @@ async def _run_in_thread(job: Callable[[], None]) -> None:
 def announce_changed_lists(server: Server) -> None:
     """Announce the lists of ``server`` whose definitions changed. Queries the database."""
     for name, digest in _digests_of_lists(server):
-        if change_log.has_changed(f"?{name}:{digest_of(server.name)}", digest):
+        if change_log.store_digest(f"?{name}:{digest_of(server.name)}", digest):
             capture.record_after_commit((LIST, {"what": name, "server": server.name}))
 
 

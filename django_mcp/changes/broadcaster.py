@@ -1,23 +1,24 @@
 """
 Notify sessions of changes in rows, lists and permissions.
 
-Any process may notify any session, because sessions belong to no process. For each database there
-is a cursor row with the last change of which sessions were notified. ``ChangeBroadcaster`` works in
-these steps:
+Any process may notify any session, because sessions belong to no process. Each database has a
+``BroadcastCursor`` row. It stores the number of the last change that all sessions were notified of.
+``ChangeBroadcaster`` works in these steps:
 
-1. Claim the next page of changes after the cursor. Other processes skip a claimed page.
+1. Claim the next page of changes after the broadcast cursor. Other processes skip a claimed page.
 2. Find the sessions that the page concerns, and what each can see now (``add_notifications``).
 3. Write the notifications as events, a few sessions in each transaction. The transaction also
    writes how far the page was delivered, so if this process dies, another one continues there.
 
 A session is notified of a resource if its user can see it now or could see it before the change.
-Visibility is queried once for each principal and host, however many sessions it has. Several
-changes of one resource or list become one notification. If a session has no stream, the session
-keeps a mark, from which the notification is made when the client opens one.
+Visibility is queried once for each principal and host, however many sessions it has. What a
+principal can see in lists is stored as a ``VisibilitySnapshot`` row, for comparison with the next
+change. Several changes of one resource or list become one notification. If a session has no stream,
+the session keeps a mark, from which the notification is made when the client opens one.
 
-Changes of what lists show are frequent and cost queries. They have a second cursor for each
-database. All processes together handle them at most once in ``LISTING_INTERVAL_SECONDS``, and then
-up to ``MAX_PAGES_AT_ONCE`` pages at once.
+Changes of what lists show are frequent and cost queries. They have a second broadcast cursor for
+each database. All processes together handle them at most once in ``LISTING_INTERVAL_SECONDS``, and
+then up to ``MAX_PAGES_AT_ONCE`` pages at once.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..calls import listing
+from ..calls import elicitation_completion
 from ..calls.callers import in_pages, load_all
 from ..calls.execution import surrounded_job
 from ..calls.methods import capabilities
@@ -47,6 +48,7 @@ from ..runtime import threads
 from ..runtime.runtime import Service, environment
 from ..storage import change_log, sessions, streams
 from ..storage.change_log import (
+    ALL_USERS,
     ANYTHING,
     INTERESTS_RENEWAL_SECONDS,
     ChangeLogState,
@@ -60,8 +62,8 @@ from ..storage.jobs import BROKEN, is_away, run_or_disconnect, run_with_retries
 from ..storage.leases import lease
 from ..storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
 from . import api, feed
-from .change_set import ChangeSet, change_set_for, everything, resolved
-from .feed import Tips, change_feed
+from .change_set import ChangeSet, change_set_for, everything, replace_groups_by_members
+from .feed import ChangeLogStates, change_feed
 from .subscriptions import (
     BUSY_RETRY_SECONDS,
     CHECK_POSTPONED,
@@ -74,7 +76,9 @@ if TYPE_CHECKING:
     from ..declarations.server import Server
 
 logger = logging.getLogger("django_mcp")
-URI, PAGE = "uri:", "page:"  # prefixes of marks. Marks without one are names of lists.
+# Prefixes of marks. The rest of a mark is a URI, or the id of an elicitation. A mark without a
+# prefix is the name of a list.
+URI, ELICITATION = "uri:", "elicitation:"
 LOOKUP_CONCURRENCY = 4  # principals whose visibility is queried at the same time
 
 
@@ -82,15 +86,15 @@ LOOKUP_CONCURRENCY = 4  # principals whose visibility is queried at the same tim
 class SessionNotifications:
     """The notifications of one page of changes, and the visibility to store with them."""
 
-    cursor: str = ""  # its name. Visibility in lists is stored for each cursor.
+    cursor: str = ""  # name of the broadcast cursor. Each has visibility snapshots of its own.
     # A mark for each notification, by session id.
     marks: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     # The new visibility of subscriptions: the id, whether visible, and the row.
     visibility: list[tuple[int, bool, str]] = field(default_factory=list)
     by_session: dict[int, int] = field(default_factory=dict)  # the session of each subscription
-    # Sessions that are notified that the page of a URL elicitation was completed, by its id.
-    pages: dict[str, list[int]] = field(default_factory=dict)
-    # What principals can see in lists, by the name of the snapshot, if it has changed.
+    # Ids of the sessions that wait for the completion of a URL elicitation, by its id.
+    completed_elicitations: dict[str, list[int]] = field(default_factory=dict)
+    # What principals can see in lists, by the name of the ``VisibilitySnapshot``, if it changed.
     snapshots: dict[str, VisibleUris] = field(default_factory=dict)
 
 
@@ -112,31 +116,32 @@ async def add_notifications(
     server: Server, changes: ChangeSet, notifications: SessionNotifications
 ) -> None:
     """Add to ``notifications`` those for the sessions of a server."""
-    found: dict[tuple[str, str, str], AffectedPrincipal] = {}
+    affected: dict[tuple[str, str, str], AffectedPrincipal] = {}
 
     def principal_of(
-        one: sessions.SessionSubscription | sessions.InitializedSession,
+        row: sessions.SessionSubscription | sessions.InitializedSession,
     ) -> AffectedPrincipal:
-        key = (one.owner, repr(one.scopes), one.host)
-        if key not in found:
+        key = (row.owner, repr(row.scopes), row.host)
+        if key not in affected:
             snapshot = digest_of(repr(((notifications.cursor, server.name), key)))
-            found[key] = AffectedPrincipal(snapshot, one.user, one.scopes, one.owner, one.host)
-        return found[key]
+            affected[key] = AffectedPrincipal(snapshot, row.user, row.scopes, row.owner, row.host)
+        return affected[key]
 
     every_session = await _initialized_sessions(server, changes)
-    changes = await resolved(changes, (one.user for one in every_session))
+    changes = await replace_groups_by_members(changes, (one.user for one in every_session))
     for subscription in await _affected_subscriptions(server, changes):
         principal_of(subscription).subscriptions.append(subscription)
     for session in every_session if _concerns_lists(changes) else ():
         principal_of(session).sessions.append(session.session)
-    for id in changes.pages:
-        notifications.pages[id] = await run_with_retries(
-            sessions.subscriber_ids, server.name, listing.PREFIX + id
+    for id in changes.completed_elicitations:
+        session_ids = await run_with_retries(
+            sessions.subscriber_ids, server.name, elicitation_completion.completion_uri(id)
         )
-        for waiting in notifications.pages[id]:
-            notifications.marks[waiting].append(PAGE + id)
-    if found:
-        await _check_principals(server, changes, list(found.values()), notifications)
+        notifications.completed_elicitations[id] = session_ids
+        for session_id in session_ids:
+            notifications.marks[session_id].append(ELICITATION + id)
+    if affected:
+        await _check_principals(server, changes, list(affected.values()), notifications)
 
 
 async def _affected_subscriptions(
@@ -144,30 +149,37 @@ async def _affected_subscriptions(
 ) -> list[sessions.SessionSubscription]:
     if not (changes.uris or changes.rows or changes.models or changes.users or changes.everything):
         return []
-    found: dict[int, sessions.SessionSubscription] = {}
-    for users in ([""],) if "" in changes.users else list(in_pages(list(changes.users))) or ([],):
-        some = await run_with_retries(
+    # If the permissions of all users changed, one query without a list of users is enough.
+    # Otherwise a page of users per query, or one query without users if no permissions changed.
+    if ALL_USERS in changes.users:
+        user_pages = [[ALL_USERS]]
+    else:
+        user_pages = list(in_pages(list(changes.users))) or [[]]
+    subscriptions: dict[int, sessions.SessionSubscription] = {}
+    for users in user_pages:
+        rows = await run_with_retries(
             sessions.find_subscriptions, server.name, list(changes.uris), list(changes.rows),
             list(changes.models), users, every=bool(changes.everything),
         )  # fmt: skip
-        found.update((one.id, one) for one in some)
+        subscriptions.update((row.id, row) for row in rows)
     return [
         one
-        for one in found.values()
-        if (_is_changed(one, changes) or changes.permits(one.user)) and not listing.is_page(one.uri)
+        for one in subscriptions.values()
+        if (_is_changed(one, changes) or changes.affects_permissions_of(one.user))
+        and not elicitation_completion.is_completion_uri(one.uri)
     ]
 
 
-def _is_changed(one: sessions.SessionSubscription, changes: ChangeSet) -> bool:
+def _is_changed(subscription: sessions.SessionSubscription, changes: ChangeSet) -> bool:
     """Whether the subscription's resource changed.
 
     The query has found it, but a database may compare texts without case. So compare again.
     """
     return bool(
         changes.everything
-        or one.uri in changes.uris
-        or (one.place in changes.rows)
-        or label_in(one.place) in changes.models
+        or subscription.uri in changes.uris
+        or subscription.place in changes.rows
+        or label_in(subscription.place) in changes.models
     )
 
 
@@ -181,7 +193,11 @@ async def _initialized_sessions(
 
 def _concerns_lists(changes: ChangeSet) -> bool:
     return bool(
-        changes.lists or changes.listed or changes.users or changes.groups or changes.everything
+        changes.list_names
+        or changes.listed_uris
+        or changes.users
+        or changes.groups
+        or changes.everything
     )
 
 
@@ -196,7 +212,7 @@ async def _check_principals(
 ) -> None:
     by_snapshot = {one.snapshot: one for one in affected}
     principals = await run_with_retries(load_all, by_snapshot)
-    if changes.listed:
+    if changes.listed_uris:
         names = [one.snapshot for one in affected if one.sessions]
         for name, uris in (await run_with_retries(change_log.snapshots, names)).items():
             by_snapshot[name].visible_before = uris
@@ -219,31 +235,31 @@ async def _check_principal(
 ) -> None:
     uris = dict.fromkeys(one.uri for one in principal.subscriptions)
     if principal.sessions:
-        uris |= dict.fromkeys(changes.listed)
+        uris |= dict.fromkeys(changes.listed_uris)
     try:
-        found = await _visible_uris(request, list(uris))
+        visible_now = await _visible_uris(request, list(uris))
     except Exception:
         # The project's code failed. Send nothing about resources: it is unknown who may see them.
         # The stored visibility stays as it was, for the next check.
         logger.exception("Notifications about resources dropped: visibility cannot be checked")
-        found, changes = {}, replace(changes, listed={})
+        visible_now, changes = {}, replace(changes, listed_uris={})
     else:
-        _add_updates(principal, changes, found, notifications)
+        _add_updates(principal, changes, visible_now, notifications)
     if principal.sessions:
-        lists = _changed_lists(request.server, changes, principal, found, notifications)
+        lists = _changed_lists(request.server, changes, principal, visible_now, notifications)
         for session in principal.sessions if lists else ():
             notifications.marks[session] += lists
 
 
 async def _visible_uris(request: Request, uris: Sequence[str]) -> dict[str, str]:
     """Return the visible ``uris`` with their rows. Retry while the database is down."""
-    found: dict[str, str] = {}
+    rows: dict[str, str] = {}
     for start in range(0, len(uris), URIS_PER_CHECK):
-        found |= await _visible_page(request, uris[start : start + URIS_PER_CHECK])
-    return found
+        rows |= await _check_visibility(request, uris[start : start + URIS_PER_CHECK])
+    return rows
 
 
-async def _visible_page(request: Request, uris: Sequence[str]) -> dict[str, str]:
+async def _check_visibility(request: Request, uris: Sequence[str]) -> dict[str, str]:
     while True:
         try:
             return await surrounded_job(request, lambda: visible(request, uris))
@@ -280,17 +296,20 @@ def _changed_lists(
     visible_now: dict[str, str],
     notifications: SessionNotifications,
 ) -> list[str]:
-    """Return the names of the lists that changed for a principal, and note what it can see now."""
-    found = {name for name in LISTS if name in changes.lists}
-    if changes.everything or changes.permits(principal.user):
-        found.update(LISTS)
+    """Return the names of the lists that changed for a principal.
+
+    Add to ``notifications`` what it can see now, if that changed.
+    """
+    changed = {name for name in LISTS if name in changes.list_names}
+    if changes.everything or changes.affects_permissions_of(principal.user):
+        changed.update(LISTS)
     before = principal.visible_before
-    has_changed, digests = change_log.compare_visible(before, changes.listed, visible_now)
+    has_changed, digests = change_log.compare_visible(before, changes.listed_uris, visible_now)
     if has_changed:
-        found.add("resources")
+        changed.add("resources")
     if digests != before:
         notifications.snapshots[principal.snapshot] = VisibleUris(principal.owner, digests)
-    return [name for name in LISTS if name in found and name in capabilities(server)]
+    return [name for name in LISTS if name in changed and name in capabilities(server)]
 
 
 # Messages.
@@ -298,19 +317,22 @@ def _changed_lists(
 
 def messages_with_marks(revision: str, marks: Iterable[str]) -> list[tuple[str, str]]:
     """Return the messages for a client of that revision, each with its mark."""
-    found = []
+    messages = []
     for mark in dict.fromkeys(marks):
         message = encode_notification(REVISIONS[revision], *notification(mark))
         if message is not None:
-            found.append((encode(message), mark))
-    return found
+            messages.append((encode(message), mark))
+    return messages
 
 
 def notification(mark: str) -> tuple[str, dict[str, str]]:
+    """Return the method and the parameters of the notification for a mark."""
     if mark.startswith(URI):
         return "notifications/resources/updated", {"uri": mark.removeprefix(URI)}
-    if mark.startswith(PAGE):
-        return "notifications/elicitation/complete", {"elicitationId": mark.removeprefix(PAGE)}
+    if mark.startswith(ELICITATION):
+        return "notifications/elicitation/complete", {
+            "elicitationId": mark.removeprefix(ELICITATION)
+        }
     return f"notifications/{mark}/list_changed", {}
 
 
@@ -319,67 +341,85 @@ def notification(mark: str) -> tuple[str, dict[str, str]]:
 MAX_PAGES_AT_ONCE = 20  # pages of changes of lists in one claim
 
 
-def alias_of(name: str) -> str:
-    return name.removesuffix(change_log.OF_LISTS)
+def database_of(cursor_name: str) -> str:
+    return cursor_name.removesuffix(change_log.LIST_CURSOR_SUFFIX)
 
 
-def is_of_lists(name: str) -> bool:
-    return name.endswith(change_log.OF_LISTS)
+def is_list_cursor(name: str) -> bool:
+    return name.endswith(change_log.LIST_CURSOR_SUFFIX)
 
 
-def claim_page(
-    name: str, tip: ChangeLogState, every: float
-) -> tuple[ClaimedChanges | None, Page | None]:
-    """Claim the next page of a cursor. Return the claim and the page.
+class ClaimedPage(NamedTuple):
+    """A page of changes that this process must deliver."""
 
-    Return None and a page if there are no changes. Return None twice if another process has the
-    claim, or if the cursor is of lists and ``every`` seconds are not over. Runs queries.
+    claim: ClaimedChanges
+    page: Page
+
+
+class NoChanges(NamedTuple):
+    """A broadcast cursor that has reached the last change, which has the number ``until``."""
+
+    until: int
+
+
+def claim_page(name: str, state: ChangeLogState, every: float) -> ClaimedPage | NoChanges | None:
+    """Claim the next page of changes after a broadcast cursor. Runs queries.
+
+    ``state`` is the state of the change log. Return None if another process has the claim, or if it
+    is a cursor of lists and ``every`` seconds are not over.
     """
-    found = change_log.cursor_of(name, tip.last)
+    cursor = change_log.cursor_of(name, state.last)
     # A cursor beyond the last change means that a backup was restored. Then all changes count as
-    # new. Read the last number again before: another process may have moved the cursor after
-    # ``tip`` was read.
-    if found.seq > tip.last and found.seq > change_log.tip(alias_of(name)).last:
-        change_log.reset_cursor(found)
-        return None, None
-    if found.until <= found.seq >= tip.last:
-        return None, Page(tip.last, (), True)
-    if is_of_lists(name) and not change_log.is_due(change_log.OF_LISTS, every):
-        return None, None
-    page = _read_page(name, found.seq, tip.last)
-    # This process does not deliver under a former id any more, or ``_delivering_here`` would have
-    # its cursor. Without ``lease.former``, the page would wait until the former id counts as dead.
-    claim = change_log.claim(found, page.until, lease.hold(), lease.former)
+    # new. Query the last number again before the cursor is reset: another process may have moved
+    # the cursor after ``state`` was read.
+    if cursor.seq > state.last and cursor.seq > change_log.read_state(database_of(name)).last:
+        change_log.reset_cursor(cursor)
+        return None
+    # ``until`` is above ``seq`` while a page is claimed. That page must be finished even if no
+    # newer change follows, because the process that claimed it may be dead.
+    is_claimed = cursor.until > cursor.seq
+    if not is_claimed and cursor.seq >= state.last:
+        return NoChanges(state.last)
+    if is_list_cursor(name) and not change_log.restart_if_due(change_log.LIST_CURSOR_SUFFIX, every):
+        return None
+    page = _read_page(name, cursor.seq, state.last)
+    # Continue claims of former ids of this process too. It no longer delivers under them, or the
+    # cursor would be in ``_delivering_here``. Otherwise their pages would wait until the former id
+    # counts as dead.
+    claim = change_log.claim(cursor, page.until, lease.hold(), lease.former)
     if claim is None:
-        return None, None
+        return None
     # A page that a dead process left keeps its end. The sessions that it has notified are skipped,
     # and would miss the changes of a longer page.
-    return claim, page if claim.until == page.until else _read_page(name, claim.after, claim.until)
+    if claim.until != page.until:
+        page = _read_page(name, claim.after, claim.until)
+    return ClaimedPage(claim, page)
 
 
 def _read_page(name: str, seq: int, last: int) -> Page:
-    found: list[NumberedChange] = []
+    changes: list[NumberedChange] = []
     is_whole = True
-    for _ in range(MAX_PAGES_AT_ONCE if is_of_lists(name) else 1):
-        page = change_log.after(alias_of(name), seq, last)
-        found += page.changes
+    for _ in range(MAX_PAGES_AT_ONCE if is_list_cursor(name) else 1):
+        page = change_log.after(database_of(name), seq, last)
+        changes += page.changes
         seq, is_whole = page.until, is_whole and page.is_whole
         if seq >= last:
             break
-    return Page(seq, found, is_whole)
+    return Page(seq, changes, is_whole)
 
 
 def changes_for(server: Server, name: str, page: Page) -> ChangeSet:
     """Return the part of a page's changes that this cursor delivers, for one server."""
-    found = change_set_for(server, page.changes)
-    if is_of_lists(name):
-        return ChangeSet(listed=found.listed)
-    found.listed = {}
+    changes = change_set_for(server, page.changes)
+    if is_list_cursor(name):
+        return ChangeSet(listed_uris=changes.listed_uris)
+    changes.listed_uris = {}
     if not page.is_whole:  # changes were deleted before they were read
-        found.add(everything())
-    return found
+        changes.add(everything())
+    return changes
 
 
+NOT_DELIVERED = -1  # no number of a change: the next poll tries to claim a page
 SESSIONS_PER_JOB = 50  # sessions notified in one transaction
 # Attempts per ``LISTING_INTERVAL_SECONDS`` while another process delivers changes of lists.
 ATTEMPTS_PER_LISTING_INTERVAL = 4
@@ -398,7 +438,7 @@ class ChangeBroadcaster:
     """Claims pages of changes and notifies sessions, in competition with other processes."""
 
     def __init__(self) -> None:
-        # The number of the last change that was delivered, by name of the cursor.
+        # The number of the last change that was delivered, by name of the broadcast cursor.
         self._delivered: dict[str, int] = {}
         self._lists_due_at = 0.0  # when changes of lists are tried again (monotonic clock)
         self._interests_stored_at = 0.0  # 0.0: never
@@ -413,37 +453,37 @@ class ChangeBroadcaster:
         """Whether a client is connected that waits for notifications."""
         return bool(stream_wakeups())
 
-    async def broadcast(self, tips: Tips) -> None:
-        """Start to deliver the changes up to ``tips``, unless the last delivery is still running.
+    async def broadcast(self, states: ChangeLogStates) -> None:
+        """Start to deliver the changes up to ``states``, unless the last delivery is still running.
 
         It does not wait for the end of the delivery.
         """
         await self._renew_interests()
-        is_free = self._task is None or self._task.done()
-        if is_free and (due := self._due(tips)):
-            self._task = asyncio.get_running_loop().create_task(self._deliver(due, tips))
+        is_idle = self._task is None or self._task.done()
+        if is_idle and (due := self._due_cursors(states)):
+            self._task = asyncio.get_running_loop().create_task(self._deliver(due, states))
 
-    def _due(self, tips: Tips) -> list[str]:
-        """Return the cursors with new changes, at most one of them of lists.
+    def _due_cursors(self, states: ChangeLogStates) -> list[str]:
+        """Return the names of the cursors with new changes, at most one of them of lists.
 
         For lists, the databases alternate: the one that was tried longest ago comes first.
         """
-        due = [alias for alias in tips if tips[alias].last != self._delivered.get(alias)]
-        lists = [
-            alias + change_log.OF_LISTS
-            for alias in tips
-            if self._delivered.get(alias + change_log.OF_LISTS) != tips[alias].last
+        due = [alias for alias in states if states[alias].last != self._delivered.get(alias)]
+        list_cursors = [
+            alias + change_log.LIST_CURSOR_SUFFIX
+            for alias in states
+            if self._delivered.get(alias + change_log.LIST_CURSOR_SUFFIX) != states[alias].last
         ]
         now = time.monotonic()
-        if lists and now >= self._lists_due_at and any(map(_lists_models, servers())):
-            due.append(min(lists, key=lambda name: self._tried_at.get(name, 0.0)))
+        if list_cursors and now >= self._lists_due_at and any(map(_has_listed_models, servers())):
+            due.append(min(list_cursors, key=lambda name: self._tried_at.get(name, 0.0)))
             self._tried_at[due[-1]] = now
         return due
 
-    async def _deliver(self, due: Sequence[str], tips: Tips) -> None:
+    async def _deliver(self, due: Sequence[str], states: ChangeLogStates) -> None:
         for name in due:
             try:
-                await self._deliver_page(name, tips[alias_of(name)])
+                await self._deliver_page(name, states[database_of(name)])
             except (change_log.ClaimLost, Busy):
                 logger.debug("Changes of %s are delivered by another process, or later", name)
             except BROKEN as error:
@@ -453,7 +493,7 @@ class ChangeBroadcaster:
                 logger.exception("Sessions were not notified of changes")
                 await asyncio.sleep(BUSY_RETRY_SECONDS)
 
-    async def _deliver_page(self, name: str, tip: ChangeLogState) -> None:
+    async def _deliver_page(self, name: str, state: ChangeLogState) -> None:
         # A claim is of the whole process. A second event loop of it would get the claim of the
         # first, and the delivery of the first would fail. The lock prevents that two event loops
         # both find the name missing.
@@ -462,25 +502,28 @@ class ChangeBroadcaster:
                 return
             _delivering_here.add(name)
         try:
-            await self._deliver_next(name, tip)
+            await self._deliver_next(name, state)
         finally:
             _delivering_here.discard(name)
 
-    async def _deliver_next(self, name: str, tip: ChangeLogState) -> None:
+    async def _deliver_next(self, name: str, state: ChangeLogState) -> None:
         interval = feed.LISTING_INTERVAL_SECONDS
-        claim, page = await threads.changes.run(run_or_disconnect, claim_page, name, tip, interval)
-        if is_of_lists(name) and (claim is not None or page is None):
-            pause = interval if claim else interval / ATTEMPTS_PER_LISTING_INTERVAL
-            self._lists_due_at = time.monotonic() + pause
-        if claim is None:
-            self._delivered[name] = -1 if page is None else page.until
+        claimed = await threads.changes.run(run_or_disconnect, claim_page, name, state, interval)
+        if isinstance(claimed, NoChanges):
+            self._delivered[name] = claimed.until
             return
-        assert page is not None
-        found = SessionNotifications(name)
+        if is_list_cursor(name):
+            pause = interval if claimed else interval / ATTEMPTS_PER_LISTING_INTERVAL
+            self._lists_due_at = time.monotonic() + pause
+        if claimed is None:
+            self._delivered[name] = NOT_DELIVERED
+            return
+        claim, page = claimed
+        notifications = SessionNotifications(name)
         for server in servers():
-            if mine := changes_for(server, name, page):
-                await add_notifications(server, mine, found)
-        await _notify_all(claim, found)
+            if changes := changes_for(server, name, page):
+                await add_notifications(server, changes, notifications)
+        await _notify_all(claim, notifications)
         self._delivered[name] = claim.until
         change_feed().wake()
 
@@ -491,7 +534,8 @@ class ChangeBroadcaster:
         if time.monotonic() < due_at and not is_first:
             return
         models = {ANYTHING}.union(*(listed_models(one) for one in servers() if not one._is_empty))
-        await threads.log.run(run_or_disconnect, change_log.declare, change_log.LISTS, models)
+        holder = change_log.LISTS_HOLDER
+        await threads.log.run(run_or_disconnect, change_log.declare, holder, models)
         if is_first:
             # After the interest is stored, or the announcement would not be recorded.
             await threads.changes.run(run_or_disconnect, _announce_changed_lists)
@@ -530,45 +574,55 @@ def _announce_changed_lists() -> None:
             api.announce_changed_lists(server)
 
 
-def _lists_models(server: Server) -> bool:
+def _has_listed_models(server: Server) -> bool:
     return not server._is_empty and bool(listed_models(server))
 
 
-async def _notify_all(claim: ClaimedChanges, found: SessionNotifications) -> None:
+async def _notify_all(claim: ClaimedChanges, notifications: SessionNotifications) -> None:
     """Notify the sessions in the order of their ids, a few in each transaction.
 
     Skip those up to ``claim.notified``: a process that died has notified them.
     """
     # Without sessions, one transaction moves the cursor.
-    chunks = [some for some in _chunks(found) if max(some) > claim.notified] or [{}]
-    for number, some in enumerate(chunks, 1):
-        left = {session: marks for session, marks in some.items() if session > claim.notified}
-        visibility = [one for one in found.visibility if found.by_session[one[0]] in left]
+    chunks = [one for one in _chunks(notifications) if max(one) > claim.notified] or [{}]
+    for number, chunk in enumerate(chunks, 1):
+        marks = {session: marks for session, marks in chunk.items() if session > claim.notified}
         job = partial(
-            _deliver_claimed, claim, left, visibility, found.snapshots, over=number == len(chunks)
-        )
+            _deliver_claimed, claim, marks, _visibility_of(notifications, marks),
+            notifications.snapshots, is_last_chunk=number == len(chunks),
+        )  # fmt: skip
         _wake(await run_with_retries(job, is_retry=False))
-    await _forget_pages(found)
+    await _forget_elicitations(notifications)
 
 
 async def _notify_without_claim(server: str, changes: ChangeSet) -> None:
-    found = SessionNotifications()
-    await add_notifications(server_named(server), changes, found)
-    for some in _chunks(found):
-        visibility = [one for one in found.visibility if found.by_session[one[0]] in some]
-        _wake(await run_with_retries(_deliver_unclaimed, some, visibility))
-    if found.snapshots:
-        await run_with_retries(change_log.store_snapshots, found.snapshots)
-    await _forget_pages(found)
+    notifications = SessionNotifications()
+    await add_notifications(server_named(server), changes, notifications)
+    for marks in _chunks(notifications):
+        visibility = _visibility_of(notifications, marks)
+        _wake(await run_with_retries(_deliver_unclaimed, marks, visibility))
+    if notifications.snapshots:
+        await run_with_retries(change_log.store_snapshots, notifications.snapshots)
+    await _forget_elicitations(notifications)
+
+
+def _visibility_of(
+    notifications: SessionNotifications, session_ids: Container[int]
+) -> change_log.Visibility:
+    """Return the new visibility of the subscriptions of these sessions."""
+    return [
+        one for one in notifications.visibility if notifications.by_session[one[0]] in session_ids
+    ]
 
 
 def _deliver_claimed(
     claim: ClaimedChanges, marks: Mapping[int, Sequence[str]], visibility: change_log.Visibility,
-    snapshots: Mapping[str, change_log.VisibleUris], *, over: bool, is_retry: bool,
+    snapshots: Mapping[str, change_log.VisibleUris], *, is_last_chunk: bool, is_retry: bool,
 ) -> list[int]:  # fmt: skip
     return change_log.deliver(
-        claim, _encoded(marks), visibility, snapshots, over=over, is_retry=is_retry
-    )
+        claim, _encode(marks), visibility, snapshots,
+        is_last_chunk=is_last_chunk, is_retry=is_retry,
+    )  # fmt: skip
 
 
 @one_transaction
@@ -576,28 +630,31 @@ def _deliver_unclaimed(
     marks: Mapping[int, Sequence[str]], visibility: change_log.Visibility
 ) -> list[int]:
     sessions.store_visibility(visibility)
-    return streams.announce_here(_encoded(marks))
+    return streams.announce_here(_encode(marks))
 
 
-def _encoded(marks: Mapping[int, Sequence[str]]) -> dict[int, list[tuple[str, str]]]:
-    found = sessions.revisions(list(marks))
-    return {id: messages_with_marks(revision, marks[id]) for id, revision in found.items()}
+def _encode(marks: Mapping[int, Sequence[str]]) -> dict[int, list[tuple[str, str]]]:
+    """Return the messages with their marks, by session id. Queries the sessions' revisions."""
+    revisions = sessions.revisions(list(marks))
+    return {id: messages_with_marks(revision, marks[id]) for id, revision in revisions.items()}
 
 
-def _chunks(found: SessionNotifications) -> Iterator[dict[int, list[str]]]:
-    ordered = sorted({*found.marks, *found.by_session.values()})
-    for start in range(0, len(ordered), SESSIONS_PER_JOB):
-        yield {one: found.marks.get(one, []) for one in ordered[start : start + SESSIONS_PER_JOB]}
+def _chunks(notifications: SessionNotifications) -> Iterator[dict[int, list[str]]]:
+    """Yield the marks by session id, for up to ``SESSIONS_PER_JOB`` sessions at a time."""
+    marks = notifications.marks
+    session_ids = sorted({*marks, *notifications.by_session.values()})
+    for start in range(0, len(session_ids), SESSIONS_PER_JOB):
+        yield {id: marks.get(id, []) for id in session_ids[start : start + SESSIONS_PER_JOB]}
 
 
 def _wake(streams: Iterable[int]) -> None:
     wake_readers(*(StreamWakeup(stream, changed=True) for stream in streams))
 
 
-async def _forget_pages(found: SessionNotifications) -> None:
-    """Delete the subscriptions to pages that were completed, after the sessions were notified."""
-    for id, waiting in found.pages.items():
-        await run_with_retries(listing.forget, waiting, id)
+async def _forget_elicitations(notifications: SessionNotifications) -> None:
+    """Delete the subscriptions to completed elicitations, after the sessions were notified."""
+    for id, session_ids in notifications.completed_elicitations.items():
+        await run_with_retries(elicitation_completion.unsubscribe, session_ids, id)
 
 
 # Messages of sessions.
@@ -619,5 +676,9 @@ def all_notifications(server: Server, session: Session) -> list[str]:
     For a client that missed an unknown number of notifications.
     """
     lists = [name for name in LISTS if name in capabilities(server)]
-    uris = [uri for uri in sessions.subscribed_uris(session) if not listing.is_page(uri)]
+    uris = [
+        uri
+        for uri in sessions.subscribed_uris(session)
+        if not elicitation_completion.is_completion_uri(uri)
+    ]
     return encode_marks(session.revision, [*lists, *(URI + uri for uri in uris)])

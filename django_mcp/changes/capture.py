@@ -91,7 +91,7 @@ def _related_rows(
 # Recording.
 
 
-def record_announced(change: tuple[str, Any], using: str | None, models: Iterable[str]) -> None:
+def record_announced(change: tuple[str, Any], using: str | None, models: Collection[str]) -> None:
     """Record an announced change, of a row of ``models`` or of something that is no row."""
     if models and using is not None:
         _record_rows(models, using, lambda: [change])
@@ -100,7 +100,7 @@ def record_announced(change: tuple[str, Any], using: str | None, models: Iterabl
 
 
 def _record_rows(
-    labels: Iterable[str], using: str, subjects: Callable[[], list[tuple[str, Any]]]
+    labels: Collection[str], using: str, subjects: Callable[[], list[tuple[str, Any]]]
 ) -> None:
     """Record changes if anybody follows one of the models with these ``labels``.
 
@@ -110,7 +110,7 @@ def _record_rows(
     if not environment().is_shared(connection):
         found = subjects()
         transaction.on_commit(lambda: notify_this_process(found), using)
-    elif watched(list(labels)):
+    elif watched(labels):
         record_with_row(using, *subjects(), models=labels)
     elif not watched.is_possible:  # there is no change log: only this process can be notified
         found = subjects()
@@ -244,15 +244,15 @@ class TransactionChanges:
     def _add_commit_hook(self) -> None:
         if not self._has_hook:
             self._has_hook = True
-            transaction.on_commit(self._committed, self._alias, robust=True)
+            self._connection.on_commit(self._committed, robust=True)
             self.hooks = self._connection.run_on_commit
 
     def _committed(self) -> None:
         vars(self._connection).pop(ATTRIBUTE, None)
         # A client that began to follow a model during the transaction has read the log before this
         # commit, so without this it would miss the change.
-        if followed := sorted(one for one in self._skipped if watched([one])):
-            record_with_row(self._alias, (ROWS, followed))
+        if self._skipped and watched(self._skipped):
+            record_with_row(self._alias, (ROWS, sorted(self._skipped)))
         if self._recorded:
             wake_for_changes()
 

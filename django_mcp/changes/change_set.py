@@ -4,9 +4,10 @@ Change sets: what changed, as far as the clients of one server may be notified o
 `change_set_for` turns rows of the change log into a change set, without a query: a change names its
 rows, and the URIs of their resources follow from the keys. Each thing is in a change set once.
 
-A change of a group names the group alone, however many its members are. `resolved` finds those of
-the given users who are members, in queries of a limited size. If the query fails or there are too
-many groups, everybody counts as a member: an unnecessary permission check ends nothing.
+A change of a group names the group alone, however many its members are. `replace_groups_by_members`
+finds those of the given users who are members, in queries of a limited size. If the query fails or
+there are too many groups, everybody counts as a member: an unnecessary permission check ends
+nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..calls.callers import in_pages, is_key
 from ..calls.visibility import AnyRow, address, place, resources
 from ..runtime import threads
 from ..storage import change_log
+from ..storage.change_log import ALL_USERS
 from ..storage.jobs import run_or_disconnect
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from ..declarations.server import Server
     from ..storage.change_log import NumberedChange
 
-EVERYBODY = ""
 Ordered = dict[str, None]  # a set that keeps its order
 
 
@@ -40,13 +41,13 @@ class ChangeSet:
     rows: Ordered = field(default_factory=dict)  # as text, also if their URI has changed
     models: Ordered = field(default_factory=dict)  # models of which any row may have changed
     # URIs that lists of resources show, with the label of their model.
-    listed: dict[str, str] = field(default_factory=dict)
-    lists: Ordered = field(default_factory=dict)
-    users: Ordered = field(default_factory=dict)  # users whose permissions changed; "": all users
+    listed_uris: dict[str, str] = field(default_factory=dict)
+    list_names: Ordered = field(default_factory=dict)  # lists that the project's code announced
+    users: Ordered = field(default_factory=dict)  # users whose permissions changed, or ALL_USERS
     groups: Ordered = field(default_factory=dict)  # groups whose members' permissions changed
-    credentials: Ordered = field(default_factory=dict)  # users whose calls may end; "": all
+    credentials: Ordered = field(default_factory=dict)  # users whose calls may end
     doubted: Ordered = field(default_factory=dict)  # URIs whose visibility may have changed
-    pages: Ordered = field(default_factory=dict)
+    completed_elicitations: Ordered = field(default_factory=dict)  # ids of URL elicitations
     everything: Ordered = field(default_factory=dict)  # not empty if it is unknown what changed
 
     def __bool__(self) -> bool:
@@ -56,9 +57,9 @@ class ChangeSet:
         for one in fields(self):
             getattr(self, one.name).update(getattr(other, one.name))
 
-    def permits(self, user: str | None) -> bool:
+    def affects_permissions_of(self, user: str | None) -> bool:
         """Whether the permissions of that user changed. It does not look at groups."""
-        return user in self.users or "" in self.users
+        return user in self.users or ALL_USERS in self.users
 
 
 def everything() -> ChangeSet:
@@ -74,23 +75,27 @@ def change_set_for(server: Server, found: Iterable[NumberedChange]) -> ChangeSet
     return made
 
 
-def _row(made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str) -> None:
+def _read_row(
+    made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str
+) -> None:
     for label, keys in subject.items():
         made.rows[place(label, keys["pk"])] = None
         for resource in by_label.get(label, ()):
             if (uri := address(resource, keys)) is not None:
                 made.uris[uri] = None
-                made.listed.update({uri: label} if resource.listed else {})
+                made.listed_uris.update({uri: label} if resource.listed else {})
 
 
-def _rows(made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str) -> None:
+def _read_rows(
+    made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str
+) -> None:
     for label in subject:
         made.models[label] = None
         if any(one.listed for one in by_label.get(label, ())):
-            made.listed[AnyRow(label)] = label
+            made.listed_uris[AnyRow(label)] = label
 
 
-def _announced(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
+def _read_announcement(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
     """Return a reader for changes that a project announced, for one server or for all."""
 
     def read(made: ChangeSet, subject: Any, _: Any, server: str) -> None:
@@ -100,18 +105,18 @@ def _announced(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
     return read
 
 
-def _of_one(
+def _read_for_server(
     made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], server: str
 ) -> None:
     if subject["server"] == server:
         _READERS[subject["kind"]](made, subject["subject"], by_label, server)
 
 
-def _permissions(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
+def _read_permissions(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
     """Return a reader for changes of permissions, which concern every server."""
 
     def read(made: ChangeSet, subject: Any, *of: Any) -> None:
-        if subject == EVERYBODY:
+        if subject == ALL_USERS:
             kill_switches.changed()  # the checks that follow must not use cached switches
         getattr(made, field)[subject] = None
 
@@ -119,15 +124,15 @@ def _permissions(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
 
 
 _READERS: dict[str, Callable[[ChangeSet, Any, Any, str], None]] = {
-    change_log.ROW: _row,
-    change_log.ROWS: _rows,
-    change_log.URI: _announced("uris"),
-    change_log.LIST: _announced("lists"),
-    change_log.PAGE: _announced("pages"),
-    change_log.USER: _permissions("users"),
-    change_log.GROUP: _permissions("groups"),
-    change_log.CREDENTIALS: _permissions("credentials"),
-    change_log.OF_ONE: _of_one,
+    change_log.ROW: _read_row,
+    change_log.ROWS: _read_rows,
+    change_log.URI: _read_announcement("uris"),
+    change_log.LIST: _read_announcement("list_names"),
+    change_log.ELICITATION: _read_announcement("completed_elicitations"),
+    change_log.USER: _read_permissions("users"),
+    change_log.GROUP: _read_permissions("groups"),
+    change_log.CREDENTIALS: _read_permissions("credentials"),
+    change_log.OF_ONE: _read_for_server,
 }
 
 
@@ -135,20 +140,20 @@ GROUPS_PER_QUERY = 500  # groups in one query
 logger = logging.getLogger("django_mcp")
 
 
-async def resolved(changes: ChangeSet, users: Iterable[str | None]) -> ChangeSet:
+async def replace_groups_by_members(changes: ChangeSet, users: Iterable[str | None]) -> ChangeSet:
     """Return ``changes`` with its groups replaced by those of ``users`` who are members."""
     if not changes.groups:
         return changes
     keys = sorted({user for user in users if user and is_key(user)})
     if len(changes.groups) > GROUPS_PER_QUERY:
-        return replace(changes, users=changes.users | {"": None}, groups={})
+        return replace(changes, users=changes.users | {ALL_USERS: None}, groups={})
     try:
         found = await threads.lookups.run(run_or_disconnect, members, list(changes.groups), keys)
     except Exception as error:
         logger.warning(
             "Members of changed groups cannot be read, so all users are checked: %s", error
         )
-        found = {""}
+        found = {ALL_USERS}
     return replace(changes, users=changes.users | dict.fromkeys(found), groups={})
 
 

@@ -35,7 +35,7 @@ from ..storage import change_log, poller
 from ..storage.change_log import INTERESTS_RENEWAL_SECONDS, ChangeLogState, Page
 from ..storage.databases import LOCKS, codes
 from ..storage.jobs import BROKEN, run_or_disconnect
-from ..storage.poller import COST_FACTOR
+from ..storage.poller import DURATION_COST_FACTOR
 from ..storage.wakeups import channel_layer, stream_wakeups
 from .change_set import ChangeSet, change_set_for, everything
 
@@ -47,7 +47,9 @@ POLL_INTERVAL_SECONDS = 0.3
 # Intervals of ``storage.poller`` between two polls if wake-ups do not work.
 POLLER_INTERVALS_WITHOUT_WAKEUPS = 2
 MAX_POLL_INTERVAL_SECONDS = 5.0  # the pause if polls fail or take long
-Tips = Mapping[str, ChangeLogState]  # the state of the change log, by the alias of its database
+ChangeLogStates = Mapping[
+    str, ChangeLogState
+]  # the state of the change log, by the alias of its database
 
 
 class LocalFollower(Protocol):
@@ -89,8 +91,8 @@ class SessionBroadcaster(LocalFollower, Protocol):
         """Whether a client of a session is connected."""
         ...
 
-    async def broadcast(self, tips: Tips) -> None:
-        """Start to notify sessions of the changes up to ``tips``. It must not wait for the end."""
+    async def broadcast(self, states: ChangeLogStates) -> None:
+        """Start to notify sessions of the changes up to ``states``. Do not wait for the end."""
         ...
 
 
@@ -168,12 +170,12 @@ class ChangeFeed:
 
     async def _catch_up(self) -> None:
         async with self._reading:
-            # The tips are read next. A caller that arrives from now on needs another read.
+            # The states are read next. A caller that arrives from now on needs another read.
             self._catching_up = None
-            tips = await threads.changes.run(change_log.tips)
+            states = await threads.changes.run(change_log.number_all_changes)
             if not self._followers:
-                self._cursors = {alias: tip.last for alias, tip in tips.items()}
-            while await self._read(tips):
+                self._cursors = {alias: state.last for alias, state in states.items()}
+            while await self._read(states):
                 pass
 
     async def _renew(self) -> None:
@@ -223,7 +225,8 @@ class ChangeFeed:
         self._followers = wanted
 
     async def _pause(self) -> None:
-        pause = min(max(self._interval(), COST_FACTOR * self._took), MAX_POLL_INTERVAL_SECONDS)
+        pause = max(self._interval(), DURATION_COST_FACTOR * self._took)
+        pause = min(pause, MAX_POLL_INTERVAL_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(MAX_POLL_INTERVAL_SECONDS if self._has_failed else pause):
                 await self._poll_now.wait()
@@ -239,11 +242,11 @@ class ChangeFeed:
     async def _poll(self) -> None:
         self._poll_now.clear()
         try:
-            tips = await threads.changes.run(run_or_disconnect, self._tips)
+            states = await threads.changes.run(run_or_disconnect, self._number_changes)
             if self.broadcaster is not None:
-                await self.broadcaster.broadcast(tips)
+                await self.broadcaster.broadcast(states)
             if self._followers:
-                await self._deliver(tips)
+                await self._deliver(states)
             self._has_failed = False
         except Busy:
             logger.debug("Poll of the change logs postponed: all threads are busy")
@@ -257,37 +260,37 @@ class ChangeFeed:
             self._has_failed = True
             logger.exception("Poll of the change logs failed")
 
-    def _tips(self) -> dict[str, ChangeLogState]:
+    def _number_changes(self) -> dict[str, ChangeLogState]:
         began = time.perf_counter()
-        found = change_log.tips()
+        found = change_log.number_all_changes()
         self._took = time.perf_counter() - began
-        if any(tip.waiting for tip in found.values()):
+        if any(state.waiting for state in found.values()):
             # There were more changes than one batch: poll again without a pause.
             self._loop.call_soon_threadsafe(self.wake)
         return found
 
     # Delivery.
 
-    async def _deliver(self, tips: Tips) -> None:
+    async def _deliver(self, states: ChangeLogStates) -> None:
         await self._renew()
         async with self._reading:
-            if await self._read(tips):
+            if await self._read(states):
                 self.wake()
         await self._deliver_lists()
 
-    async def _read(self, tips: Tips) -> bool:
+    async def _read(self, states: ChangeLogStates) -> bool:
         """Deliver the next page of every database. Return whether there is more."""
         more = False
-        for alias, tip in tips.items():
-            if (page := await self._page(alias, tip)) is None:
+        for alias, state in states.items():
+            if (page := await self._page(alias, state)) is None:
                 continue
             # Before the delivery: if a follower fails, the others must not get the page again.
             self._cursors[alias] = page.until
-            more |= page.until < tip.last
+            more |= page.until < state.last
             await self._deliver_page(page)
         return more
 
-    async def _page(self, alias: str, tip: ChangeLogState) -> Page | None:
+    async def _page(self, alias: str, state: ChangeLogState) -> Page | None:
         """Return the next page of a database, or None if there are no changes.
 
         The page of a database without a cursor is not whole: it could not be reached when the first
@@ -295,19 +298,19 @@ class ChangeFeed:
         """
         cursor = self._cursors.get(alias)
         if cursor is None:
-            return Page(tip.last, (), False)
-        if tip.last == cursor:
+            return Page(state.last, (), False)
+        if state.last == cursor:
             return None
-        return await threads.changes.run(run_or_disconnect, _page_after, alias, cursor, tip.last)
+        return await threads.changes.run(run_or_disconnect, _page_after, alias, cursor, state.last)
 
     async def _deliver_page(self, page: Page) -> None:
         for server in servers():
             changes = change_set_for(server, page.changes)
             if not page.is_whole:
                 changes.add(everything())
-            if changes.listed:
-                self._listed[server.name].listed.update(changes.listed)
-                changes.listed = {}
+            if changes.listed_uris:
+                self._listed[server.name].listed_uris.update(changes.listed_uris)
+                changes.listed_uris = {}
             await self._pass_on(server.name, changes)
 
     async def _deliver_lists(self) -> None:
@@ -359,6 +362,6 @@ def _page_after(alias: str, cursor: int, last: int) -> Page:
 
     ``last`` may be older than the cursor, because the catching up of a new listener has read on.
     """
-    if last < cursor and (now := change_log.tip(alias).last) < cursor:
+    if last < cursor and (now := change_log.read_state(alias).last) < cursor:
         return Page(now, (), False)
     return change_log.after(alias, cursor, max(cursor, last))

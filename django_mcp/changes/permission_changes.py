@@ -17,11 +17,10 @@ from django.db.models import Model
 
 from ..auth import group_membership, kill_switches
 from ..auth.group_membership import MembershipRelation, loaded
-from ..storage.change_log import CREDENTIALS, GROUP, USER
+from ..storage.change_log import ALL_USERS, CREDENTIALS, GROUP, USER
 from . import capture
 
 MAX_NAMED_PRINCIPALS = 100  # users or groups recorded by key. Of more, all users are recorded.
-EVERYBODY = ""
 FLAGS = ("is_active", "is_superuser", "is_staff")
 _BEFORE = "_django_mcp_flags"
 
@@ -29,44 +28,44 @@ _BEFORE = "_django_mcp_flags"
 # Recording.
 
 
-def changed(*users: Any, using: str | None = None) -> None:
+def record_user_changes(*users: Any, using: str | None = None) -> None:
     """Record that the permissions of these users changed. Each is a row or a primary key."""
     _record(USER, _keys(users, group_membership.users()), using)
 
 
-def changed_for_groups(*groups: Any, using: str | None = None) -> None:
+def record_group_changes(*groups: Any, using: str | None = None) -> None:
     """Record that the permissions of the members of these groups changed."""
     if len(groups) > MAX_NAMED_PRINCIPALS:
-        changed_for_everyone(using=using)
+        record_change_for_all_users(using=using)
     else:
         _record(GROUP, _keys(groups, group_membership.groups()), using)
 
 
-def changed_for_everyone(*, using: str | None = None) -> None:
+def record_change_for_all_users(*, using: str | None = None) -> None:
     """Record that the permissions of all users may have changed.
 
     For kill switches, and if it is unknown which users are concerned.
     """
-    _record(USER, [EVERYBODY], using)
+    _record(USER, [ALL_USERS], using)
 
 
-def ended(*users: Any, using: str | None = None) -> None:
+def record_ended_credentials(*users: Any, using: str | None = None) -> None:
     """Record that open calls and connections of these users, or of all, must be checked.
 
     Their tokens may have been revoked, or the users deactivated or deleted.
     """
-    _record(CREDENTIALS, _keys(users, group_membership.users()) or {EVERYBODY}, using)
+    _record(CREDENTIALS, _keys(users, group_membership.users()) or {ALL_USERS}, using)
 
 
 def _keys(named: Iterable[Any], model: Any) -> set[str]:
-    """Return the keys as text. A row whose key is not loaded becomes ``EVERYBODY``."""
+    """Return the keys as text. A row whose key is not loaded becomes ``ALL_USERS``."""
     pk = model._meta.pk
     found = (loaded(one, pk) if isinstance(one, model) else one for one in named)
-    return {EVERYBODY if one is None else str(one) for one in found}
+    return {ALL_USERS if one is None else str(one) for one in found}
 
 
 def _record(kind: str, keys: Collection[str], using: str | None) -> None:
-    named = sorted(keys) if len(keys) <= MAX_NAMED_PRINCIPALS else [EVERYBODY]
+    named = sorted(keys) if len(keys) <= MAX_NAMED_PRINCIPALS else [ALL_USERS]
     if named:
         capture.record_permission_changes(using or _home(), *((kind, key) for key in named))
 
@@ -103,14 +102,14 @@ def user_saved(
     other = {name for name in flags if before is None or before.get(name) != vars(instance)[name]}
     users = group_membership.users_of(instance, using) if other else ()
     if users and "is_active" in other and not instance.is_active:
-        ended(*users, using=using)
+        record_ended_credentials(*users, using=using)
     else:
-        changed(*users, using=using)
+        record_user_changes(*users, using=using)
 
 
 def user_deleted(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
     """Record that a user was deleted."""
-    ended(instance, using=using)
+    record_ended_credentials(instance, using=using)
 
 
 def _may_exist(instance: Model, raw: bool) -> bool:
@@ -140,14 +139,14 @@ def grant_saved(
 
 def grant_deleted(instance: Any, using: str, **kwargs: Any) -> None:
     """Record that a group or a permission was deleted. No signal tells which users had it."""
-    changed_for_everyone(using=using)
+    record_change_for_all_users(using=using)
 
 
 def _record_grant(grant: Any, using: str) -> None:
     if isinstance(grant, group_membership.groups()):
-        changed_for_groups(grant, using=using)
+        record_group_changes(grant, using=using)
     else:
-        changed_for_everyone(using=using)
+        record_change_for_all_users(using=using)
 
 
 def relation_changed(
@@ -185,11 +184,11 @@ def membership_changed(sender: type[Model], instance: Any, using: str, **kwargs:
 def _record_members(relation: MembershipRelation, keys: Collection[Any], using: str) -> None:
     """Record the users or groups with these keys. None among them means that one is unknown."""
     if None in keys or len(keys) > MAX_NAMED_PRINCIPALS:
-        changed_for_everyone(using=using)
+        record_change_for_all_users(using=using)
     elif relation.holders is group_membership.users():
-        changed(*relation.keys(keys, using), using=using)
+        record_user_changes(*relation.keys(keys, using), using=using)
     else:
-        changed_for_groups(*relation.keys(keys, using), using=using)
+        record_group_changes(*relation.keys(keys, using), using=using)
 
 
 # Signal receivers for tokens.
@@ -198,12 +197,12 @@ def _record_members(relation: MembershipRelation, keys: Collection[Any], using: 
 def token_saved(sender: type[Model], instance: Any, created: bool, using: str, **kw: Any) -> None:
     """Record a revoked token, so that its calls and connections are ended. Ignore other saves."""
     if not created and instance.revoked is not None:
-        ended(instance.user_id, using=using)
+        record_ended_credentials(instance.user_id, using=using)
 
 
 def token_deleted(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
     """Record a deleted token, so that its calls and connections are ended."""
-    ended(instance.user_id, using=using)
+    record_ended_credentials(instance.user_id, using=using)
 
 
 # Signal receiver for kill switches.
@@ -212,4 +211,4 @@ def token_deleted(sender: type[Model], instance: Any, using: str, **kwargs: Any)
 def switch_changed(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
     """Record that an administrator switched a declaration off or on."""
     kill_switches.changed()
-    changed_for_everyone(using=using)
+    record_change_for_all_users(using=using)

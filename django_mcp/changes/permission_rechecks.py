@@ -24,7 +24,7 @@ from ..runtime import threads
 from ..runtime.runtime import Service, environment
 from ..storage.change_log import ANYTHING
 from ..storage.jobs import BROKEN, run_or_disconnect
-from .change_set import ChangeSet, everything, resolved
+from .change_set import ChangeSet, everything, replace_groups_by_members
 from .feed import change_feed
 from .subscriptions import BUSY_RETRY_SECONDS
 
@@ -137,7 +137,9 @@ class PermissionRechecker:
         """End the calls and connections of revoked tokens, then check the calls of other users."""
         await revocations().look()
         running = self._running.runs()
-        changes = await resolved(changes, (str(run.principal.user.pk) for run in running))
+        changes = await replace_groups_by_members(
+            changes, (str(run.principal.user.pk) for run in running)
+        )
         concerned = {run: one for run, one in running.items() if _is_concerned(run, changes)}
         if not concerned:
             return
@@ -158,7 +160,7 @@ rechecks = Service(PermissionRechecker)
 
 def _is_concerned(run: CallRun, changes: ChangeSet) -> bool:
     user = str(run.principal.user.pk)
-    if changes.everything or changes.permits(user):
+    if changes.everything or changes.affects_permissions_of(user):
         return True
     return "" in changes.credentials or user in changes.credentials
 

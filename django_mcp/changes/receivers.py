@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.db.models import signals
+from django.db.models.fields.related import lazy_related_operation
+from django.utils.module_loading import import_string
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -79,15 +80,18 @@ def _receiver(name: str) -> Callable[..., None]:
 
     It is cached because signals hold their receivers by weak references.
     """
+    senders, path = _senders[name], f"django_mcp.{name}"
 
     def receive(sender: type[Any], **kwargs: Any) -> None:
         # Django stores the ``id()`` of a sender. When a model class is deleted, as in tests that
         # define models, another class may get the same id and would be taken for the sender.
-        if sender in _senders[name]:
-            module, _, function = name.rpartition(".")
-            getattr(import_module(f"django_mcp.{module}"), function)(sender=sender, **kwargs)
+        if sender in senders:
+            _imported(path)(sender=sender, **kwargs)
 
     return receive
+
+
+_imported = cache(import_string)  # each save would look up the module otherwise
 
 
 # Models.
@@ -191,21 +195,17 @@ def _class_prepared(sender: type[Any], **kwargs: Any) -> None:
     """Connect receivers to a model class that is defined later, such as a proxy."""
     if receivers := _receivers_of(sender):
         connect_receivers(sender, receivers)
-    # The through model exists only once the model and its relations are resolved.
-    if sender._meta.local_many_to_many:
-        meta = sender._meta
-        meta.apps.lazy_model_operation(_related_later, (meta.app_label, meta.model_name))
+    for field in sender._meta.local_many_to_many:
+        ends = (field.remote_field.model, field.remote_field.through)
+        # Either may be the name of a model that is defined later.
+        later = [end for end in ends if isinstance(end, str)]
+        lazy_related_operation(_connect_relation, sender, *later, field=field)
 
 
-def _related_later(model: type[Any]) -> None:
-    for field in model._meta.local_many_to_many:
-        for end in (model, field.remote_field.model):
-            # Historical models of migrations may have a name here instead of a class.
-            if isinstance(end, type):
-                receivers = [
-                    receiver for receiver in _receivers_of(end) if receiver[0] == "m2m_changed"
-                ]
-                _connect(receivers, field.remote_field.through)
+def _connect_relation(model: type[Model], *later: type[Model], field: Any) -> None:
+    through = field.remote_field.through  # None for a swapped model
+    for end in (model, field.remote_field.model) if through else ():
+        _connect([one for one in _receivers_of(end) if one[0] == "m2m_changed"], through)
 
 
 def _receivers_of(model: type[Any]) -> set[tuple[str, str]]:

@@ -40,7 +40,7 @@ from ..runtime.runtime import Service, environment
 from ..storage import change_log
 from ..storage.change_log import ANYTHING
 from ..storage.jobs import BROKEN, is_away, run_or_disconnect
-from .change_set import ChangeSet, resolved
+from .change_set import ChangeSet, replace_groups_by_members
 from .feed import change_feed
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class SubscriptionFilter:
 
         URIs that the client could see are kept, because it must be notified when they disappear.
         """
-        listed = self._pending.listed
+        listed = self._pending.listed_uris
         if (over := len(listed) - MAX_LISTED_URIS) > 0:
             known = self._visible.union(self._listed)
             for uri in [one for one in [*listed][:over] if one not in known]:
@@ -218,20 +218,20 @@ class SubscriptionFilter:
     def _wanted_of(self, changes: ChangeSet) -> ChangeSet:
         lists = [name for name in LISTS if self._wants_list(name)]
         mine = ChangeSet(uris=dict.fromkeys(self._changed_uris(changes)))
-        if changes.everything or changes.permits(self.user):
-            mine.lists.update(dict.fromkeys(lists))
+        if changes.everything or changes.affects_permissions_of(self.user):
+            mine.list_names.update(dict.fromkeys(lists))
             mine.doubted.update(dict.fromkeys(self._row_of))
-        mine.lists.update(dict.fromkeys(name for name in changes.lists if name in lists))
+        mine.list_names.update(dict.fromkeys(name for name in changes.list_names if name in lists))
         if "resources" in lists:
-            mine.listed.update(changes.listed)
+            mine.listed_uris.update(changes.listed_uris)
         return mine
 
     def _changed_uris(self, changes: ChangeSet) -> Iterable[str]:
         """Return the wanted URIs that may have changed."""
         if changes.everything:
             return list(self._row_of)
-        found = _shared(changes.uris, self._row_of)
-        for row in _shared(changes.rows, self._uris_of_row):
+        found = _common_keys(changes.uris, self._row_of)
+        for row in _common_keys(changes.rows, self._uris_of_row):
             found += self._uris_of_row[row]
         if changes.models:
             found += [uri for uri, at in self._row_of.items() if label_in(at) in changes.models]
@@ -264,8 +264,8 @@ class SubscriptionFilter:
             if (uri in seen) != (uri in self._visible):
                 self._update(uri)
         if self._update_listed(changes, seen):
-            changes.lists["resources"] = None
-        for name in changes.lists:
+            changes.list_names["resources"] = None
+        for name in changes.list_names:
             self._change(name)
         looked = changes.uris | changes.doubted
         self._visible.difference_update(looked)
@@ -273,8 +273,8 @@ class SubscriptionFilter:
 
     def _update_listed(self, changes: ChangeSet, seen: Mapping[str, str]) -> bool:
         seen_before = self._visible.union(self._listed)
-        found = [uri for uri in changes.listed if uri in seen or uri in seen_before]
-        for uri in changes.listed:
+        found = [uri for uri in changes.listed_uris if uri in seen or uri in seen_before]
+        for uri in changes.listed_uris:
             self._listed.pop(uri, None)
             if uri in seen:
                 self._listed[uri] = None
@@ -328,7 +328,7 @@ def _shorten(some: dict[str, None]) -> None:
         del some[next(iter(some))]
 
 
-def _shared(some: Mapping[str, object], others: Mapping[str, object]) -> list[str]:
+def _common_keys(some: Mapping[str, object], others: Mapping[str, object]) -> list[str]:
     """Return the common keys, by iterating over the smaller mapping."""
     if len(some) > len(others):
         return [one for one in others if one in some]
@@ -363,7 +363,7 @@ async def _send_pending(
     principal: Callable[[], Awaitable[Principal]],
 ) -> None:
     uris = dict.fromkeys(
-        uri for _, one in changes for uri in (*one.uris, *one.doubted, *one.listed)
+        uri for _, one in changes for uri in (*one.uris, *one.doubted, *one.listed_uris)
     )
     try:
         seen = await visible_uris(changes[0][0], list(uris), await principal()) if uris else {}
@@ -375,7 +375,7 @@ async def _send_pending(
         # name no resource and are safe to send.
         logger.exception("Resource notifications not sent: visibility cannot be checked")
         for listening, one in changes:
-            listening.send_visible(ChangeSet(lists=one.lists), {})
+            listening.send_visible(ChangeSet(list_names=one.list_names), {})
         return
     for listening, one in changes:
         listening.send_visible(one, seen)
@@ -507,7 +507,7 @@ class ListenerRegistry:
             one.listening.user for one in self._listeners if one.listening.server.name == server
         ]
         if users:
-            self.notify(server, await resolved(changes, users))
+            self.notify(server, await replace_groups_by_members(changes, users))
 
     def receive_local(self, server: str, changes: ChangeSet) -> None:
         self.notify(server, changes)
@@ -516,7 +516,7 @@ class ListenerRegistry:
         theirs = [
             listener for listener in self._listeners if listener.listening.server.name == server
         ]
-        for id in changes.pages:
+        for id in changes.completed_elicitations:
             for listener in theirs:
                 listener.complete(id)
         begin = [listener for listener in theirs if listener.listening.take(changes)]
@@ -528,9 +528,7 @@ class ListenerRegistry:
     async def _notify(self, listeners: list[ChangeListener]) -> None:
         """Reload the users, end listeners without a valid token, and notify the others."""
         try:
-            fresh, unverified = await self._reloaded(
-                [one for e in listeners if (one := e.principal)]
-            )
+            fresh, unverified = await self._reload([one for e in listeners if (one := e.principal)])
         except Exception:  # for example of a verifier of the project
             _log_failure(listeners)
             return
@@ -572,7 +570,7 @@ class ListenerRegistry:
         async with self._slots:
             await send_together([listener.listening for listener in listeners], principal)
 
-    async def _reloaded(
+    async def _reload(
         self, principals: Iterable[Principal]
     ) -> tuple[dict[object, Principal], Collection[str]]:
         """Call ``callers.renewed``, and retry while the database is down."""

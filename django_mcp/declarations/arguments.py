@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from .request import Request
 
 Find = Callable[[type[models.Model], Any], "ModelResource"]
-MAX_KEYS = 100  # of one argument
+MAX_KEYS_PER_ARGUMENT = 100
 SAFE_INTEGER = 2**53 - 1  # the largest integer that every JSON parser reads exactly
 KEY_OR_URI = ["integer", "string"]  # the types of an argument that names a row
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")  # RFC 9110, 5.6.2
@@ -146,27 +146,29 @@ class KeyBinding:
         if value is None:
             return None
         given = value if self.many else [value]
-        if len(given) > MAX_KEYS:
-            raise InvalidArguments(f"At most {MAX_KEYS} keys are allowed, not {len(given)}.")
-        named = [self.key(one) for one in given]
-        found = self._fetch_rows(named, request, write=write)
-        return [found[one] for one in named] if self.many else found[named[0]]
+        if len(given) > MAX_KEYS_PER_ARGUMENT:
+            raise InvalidArguments(
+                f"At most {MAX_KEYS_PER_ARGUMENT} keys are allowed, not {len(given)}."
+            )
+        keys = [self.key(one) for one in given]
+        rows = self._fetch_rows(keys, request, write=write)
+        return [rows[key] for key in keys] if self.many else rows[keys[0]]
 
     def _fetch_rows(
-        self, named: list[tuple[str, Any]], request: Request, *, write: bool
+        self, keys: list[tuple[str, Any]], request: Request, *, write: bool
     ) -> dict[tuple[str, Any], models.Model]:
-        """Fetch the rows, with one query for each lookup.
+        """Fetch the rows by lookup and key, with one query for each lookup.
 
         Raise ``InvalidArguments`` if one is missing.
         """
         found = {}
-        for lookup in dict.fromkeys(lookup for lookup, _ in named):
-            keys = [key for by, key in named if by == lookup]
-            rows = self.resource._fetch(request, keys, write=write, lookup=lookup)
-            found.update({(lookup, key): row for key, row in rows.items()})
-        for one in named:
-            if one not in found:
-                raise row_not_found(self.resource, one[1])
+        for lookup in dict.fromkeys(lookup for lookup, _ in keys):
+            values = [value for its_lookup, value in keys if its_lookup == lookup]
+            rows = self.resource._fetch(request, values, write=write, lookup=lookup)
+            found.update({(lookup, value): row for value, row in rows.items()})
+        for key in keys:
+            if key not in found:
+                raise row_not_found(self.resource, key[1])
         return found
 
     def key(self, value: Any) -> tuple[str, Any]:
@@ -185,7 +187,7 @@ def row_not_found(resource: ModelResource, key: Any, purpose: str = "") -> Inval
 
 
 def bind_annotation(
-    annotation: Any, find: Find, chosen: Any = None
+    annotation: Any, find: Find, resource_class: Any = None
 ) -> tuple[Any, KeyBinding | None]:
     """Return ``annotation`` with keys instead of models, and how to bind them.
 
@@ -193,21 +195,21 @@ def bind_annotation(
     """
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if is_model(annotation):
-        resource = find(annotation, chosen)
+        resource = find(annotation, resource_class)
         schema = resource._key_schema()
         composite: Any = list[int | str]
         key = int | str | composite if "anyOf" in schema else int | str
         return Annotated[key, WithJsonSchema(schema)], KeyBinding(resource)
     if origin is Annotated:
-        return _annotated(annotation, find)
+        return _bind_annotated(annotation, find)
     if origin in (typing.Union, types.UnionType) and type(None) in inner and len(inner) == 2:
         one = next(arg for arg in inner if arg is not type(None))
-        made, binding = bind_annotation(one, find, chosen)
-        return (made | None if binding else annotation), binding
+        rewritten, binding = bind_annotation(one, find, resource_class)
+        return (rewritten | None if binding else annotation), binding
     if origin is list and inner and _is_model_argument(inner[0]):
-        made, binding = bind_annotation(inner[0], find, chosen)
+        rewritten, binding = bind_annotation(inner[0], find, resource_class)
         assert binding is not None
-        return list[made], KeyBinding(binding.resource, many=True)  # type: ignore[valid-type]
+        return list[rewritten], KeyBinding(binding.resource, many=True)  # type: ignore[valid-type]
     if holds(annotation, models.Model):
         raise ImproperlyConfigured(
             f"{annotation} cannot be an argument. Write a model as M, M | None or list[M]."
@@ -228,15 +230,15 @@ def chosen_resource(metadata: tuple[Any, ...]) -> Any:
     return next(filter(is_model_resource, classes), None)
 
 
-def _annotated(annotation: Any, find: Find) -> tuple[Any, KeyBinding | None]:
+def _bind_annotated(annotation: Any, find: Find) -> tuple[Any, KeyBinding | None]:
     """Bind ``Annotated[M, Resource, ...]``, and keep the other metadata."""
     metadata = annotation.__metadata__
-    chosen = chosen_resource(metadata)
-    made, binding = bind_annotation(annotation.__origin__, find, chosen)
-    rest = tuple(m for m in metadata if m is not chosen)
+    resource_class = chosen_resource(metadata)
+    rewritten, binding = bind_annotation(annotation.__origin__, find, resource_class)
+    rest = tuple(m for m in metadata if m is not resource_class)
     if binding is None or not rest:
-        return (annotation if binding is None else made), binding
-    return Annotated[(made, *rest)], binding
+        return (annotation if binding is None else rewritten), binding
+    return Annotated[(rewritten, *rest)], binding
 
 
 # Parameters of a function.

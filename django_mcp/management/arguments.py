@@ -256,7 +256,7 @@ def find_user(name: str) -> Any:
         hint = f"Give the user's {model.USERNAME_FIELD}."
         raise CommandError(f"There is no user {name!r}. {hint}") from None
     except UNMIGRATED as error:
-        raise unmigrated(error) from error
+        raise missing_tables_error(error) from error
 
 
 def principal(name: str | None, scopes: Sequence[str] = ()) -> Principal:
@@ -292,7 +292,7 @@ def checked_token(text: str | None) -> str | None:
     return text
 
 
-def unmigrated(error: DatabaseError) -> CommandError:
+def missing_tables_error(error: DatabaseError) -> CommandError:
     """Return the error for tables that probably do not exist yet."""
     return CommandError(f"{error}\nRun 'manage.py migrate' if you have not.")
 

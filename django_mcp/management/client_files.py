@@ -74,7 +74,7 @@ def write(file: ConfigFile, path: Path, name: str, entry: Entry, *, secret: bool
     path = path.resolve()  # a symbolic link is not replaced
     try:
         before = path.read_bytes() if path.exists() else None
-        after, servers = _merged(file, before or b"", name, entry)
+        after, servers = _merge_entry(file, before or b"", name, entry)
         change = _change(path, servers, name, entry)
         if change.kind == "same":
             _make_private(path, secret)
@@ -93,7 +93,7 @@ def _change(path: Path, servers: dict[str, Any], name: str, entry: Entry) -> Fil
     old = servers.get(name)
     if not isinstance(old, dict):
         return FileChange(path, "added", tuple(entry), others)
-    new = renewed(old, entry)
+    new = keep_additions(old, entry)
     keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     return FileChange(path, "replaced" if keys else "same", tuple(keys), others)
 
@@ -101,7 +101,9 @@ def _change(path: Path, servers: dict[str, Any], name: str, entry: Entry) -> Fil
 # Merging.
 
 
-def _merged(file: ConfigFile, raw: bytes, name: str, entry: Entry) -> tuple[bytes, dict[str, Any]]:
+def _merge_entry(
+    file: ConfigFile, raw: bytes, name: str, entry: Entry
+) -> tuple[bytes, dict[str, Any]]:
     """Return the new file and the servers of the old one. Raise ``ValueError``."""
     try:
         text = raw.decode("utf-8-sig")
@@ -113,7 +115,7 @@ def _merged(file: ConfigFile, raw: bytes, name: str, entry: Entry) -> tuple[byte
     if not isinstance(servers, dict):
         raise ValueError(f"has something else at {file.root!r}")
     old = servers.get(name)
-    new = renewed(old, entry) if isinstance(old, dict) else entry
+    new = keep_additions(old, entry) if isinstance(old, dict) else entry
     merged = whole | {file.root: servers | {name: new}}
     made = dump(text, merged, file.root, name)
     if load(made) != merged:
@@ -121,7 +123,7 @@ def _merged(file: ConfigFile, raw: bytes, name: str, entry: Entry) -> tuple[byte
     return made.encode(), servers
 
 
-def renewed(old: Entry, entry: Entry) -> Entry:
+def keep_additions(old: Entry, entry: Entry) -> Entry:
     """Return ``entry`` with what people added to the old one, such as environment variables."""
     new = {key: value for key, value in old.items() if key not in OURS} | entry
     env = old.get("env") if "command" in entry else None

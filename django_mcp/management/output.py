@@ -88,12 +88,12 @@ def table(
     if not cells:
         return
     natural = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    widths = natural if width is None else _fitted(natural, width - len(indent))
+    widths = natural if width is None else _fit_widths(natural, width - len(indent))
     for row in cells:
         yield from _lines(row, widths, styles, indent)
 
 
-def _fitted(widths: Sequence[int], total: int) -> list[int]:
+def _fit_widths(widths: Sequence[int], total: int) -> list[int]:
     """Return column widths, the widest narrowed until the row fits or becomes unreadable."""
     fitted, gaps = list(widths), len(GAP) * (len(widths) - 1)
     while sum(fitted) + gaps > total and max(fitted) > MIN_COLUMN_WIDTH:
@@ -108,10 +108,10 @@ def _lines(row: Row, widths: Sequence[int], styles: Sequence[Style], indent: str
     ]
     for number in range(max(map(len, cells))):
         parts = [cell[number] if number < len(cell) else "" for cell in cells]
-        yield (indent + GAP.join(_styled(parts, widths, styles))).rstrip()
+        yield (indent + GAP.join(_style_row(parts, widths, styles))).rstrip()
 
 
-def _styled(parts: Row, widths: Sequence[int], styles: Sequence[Style]) -> Iterator[str]:
+def _style_row(parts: Row, widths: Sequence[int], styles: Sequence[Style]) -> Iterator[str]:
     for index, (part, width) in enumerate(zip(parts, widths, strict=True)):
         padding = " " * (width - len(part))
         yield (styles[index](part) if index < len(styles) and part else part) + padding

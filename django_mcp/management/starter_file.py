@@ -63,7 +63,7 @@ def generate_starter_file(app: AppConfig, *, inside: bool = True) -> StarterFile
     parts += views.text()
     imported = _imports(app, models_shown, views, inside) if parts else [NOTHING]
     head = "\n\n".join([_docstring(app), *imported])
-    text = "\n\n\n".join([head, *parts, *_omitted(left_out)])
+    text = "\n\n\n".join([head, *parts, *_omission_comments(left_out)])
     return StarterFile(f"{text}\n", [one.__name__ for one in models_shown], left_out, views.names)
 
 
@@ -87,7 +87,7 @@ NOTHING = """\
 #     return request.user.get_username()"""
 
 
-def _omitted(left_out: dict[str, str]) -> list[str]:
+def _omission_comments(left_out: dict[str, str]) -> list[str]:
     return [
         "\n".join(comment(f"Left out: {name}, {why}.") for name, why in left_out.items())
     ] * bool(left_out)
@@ -181,7 +181,7 @@ class ResourceSketch:
     @cached_property
     def search_fields(self) -> list[str]:
         texts = [
-            one for one in self._shown()
+            one for one in self._selected_fields()
             if isinstance(one, models.CharField | models.TextField)
             and not isinstance(one, NO_TEXT) and not one.choices
         ]  # fmt: skip
@@ -190,7 +190,7 @@ class ResourceSketch:
     @cached_property
     def filter_fields(self) -> list[str]:
         chosen = [
-            one for one in self._shown()
+            one for one in self._selected_fields()
             if one.is_relation or one.choices or isinstance(one, models.BooleanField)
         ]  # fmt: skip
         return self._passing(chosen, lambda name: Search(self.model, (), [name]))
@@ -239,7 +239,7 @@ class ResourceSketch:
         }  # fmt: skip
         return f"{self.app.label}_{own}" if f"search_{own}" in taken else None
 
-    def _shown(self) -> list[Any]:
+    def _selected_fields(self) -> list[Any]:
         return [one for one in self.candidates if one.name in self.fields]
 
     def _passing(self, found: Iterable[Any], part: Callable[[str], Any]) -> list[str]:
@@ -285,7 +285,7 @@ def resource_text(
     """Return the source of the class. The first class has comments on what may be added."""
     model, own = one.model.__name__, one.model._meta.model_name
     lists = ("fields", "search_fields", "filter_fields", "ordering")
-    written = [assigned(name, found) for name in lists if (found := getattr(one, name))]
+    written = [list_assignment(name, found) for name in lists if (found := getattr(one, name))]
     called = [f'    name = "{one.name}"  # another app uses {own}'] if one.name else []
     hidden = [comment(f"Not shown: {', '.join(one.hidden)}.", 4)] if one.hidden else []
     return "\n".join(
@@ -295,7 +295,7 @@ def resource_text(
             *called,
             *written,
             *hidden,
-            *(_explained(one) if first else ()),
+            *(_explanation(one) if first else ()),
             *_writing(one, bound),
         ]
     )
@@ -306,7 +306,7 @@ EXPLANATION = """\
     # not apply here. To show other rows, or rows to other users:"""
 
 
-def _explained(one: ResourceSketch) -> list[str]:
+def _explanation(one: ResourceSketch) -> list[str]:
     rows = f"filter({one.owner}=request.user)" if one.owner else "none()  # which rows?"
     return [
         *EXPLANATION.splitlines(),
@@ -323,7 +323,9 @@ def _writing(one: ResourceSketch, bound: Collection[type[models.Model]]) -> list
     """Return commented-out operations, or nothing if nothing can be written."""
     operations, left = one.operations(bound)
     lists = {"operations": operations} | ({"readonly_fields": left} if left else {})
-    return _hashed([assigned(name, found) for name, found in lists.items()] if operations else [])
+    return _as_comments(
+        [list_assignment(name, found) for name, found in lists.items()] if operations else []
+    )
 
 
 # Views.
@@ -371,14 +373,14 @@ class Views:
         head = ["@mcp.register", f"class {title}Views(ViewTools):"]
         off = self._switched_off()
         if self.get:
-            text = "\n".join([*head, assigned("get", self.get), *_hashed(off)])
+            text = "\n".join([*head, list_assignment("get", self.get), *_as_comments(off)])
             return [text] if self.are_written else [_hidden(EXTRA, text)]
-        return [_hidden(off[0], "\n".join([*head, off[1], *_hashed(off[2:])]))]
+        return [_hidden(off[0], "\n".join([*head, off[1], *_as_comments(off[2:])]))]
 
     def _switched_off(self) -> list[str]:
         """Return commented-out lists of views, with what the developer must decide."""
-        off = [FUNCTIONS, assigned("get", self.perhaps, "+=" if self.get else "=")]
-        writing = [WRITING, assigned("post", self.post)]
+        off = [FUNCTIONS, list_assignment("get", self.perhaps, "+=" if self.get else "=")]
+        writing = [WRITING, list_assignment("post", self.post)]
         return [*(off if self.perhaps else []), *(writing if self.post else [])]
 
 
@@ -389,13 +391,13 @@ EXTRA = "Views as tools need a package: pip install 'django-modelcontext[views]'
 
 def _hidden(why: str, text: str) -> str:
     """Return code as comments."""
-    return "\n".join(_hashed([why, f"from {VIEWS} import ViewTools", "", "", text], indent=0))
+    return "\n".join(_as_comments([why, f"from {VIEWS} import ViewTools", "", "", text], indent=0))
 
 
 # Text.
 
 
-def assigned(name: str, values: Sequence[str], sign: str = "=") -> str:
+def list_assignment(name: str, values: Sequence[str], sign: str = "=") -> str:
     """Return an assignment of a list, on one line or with one item per line."""
     literals = [json.dumps(value, ensure_ascii=False) for value in values]
     line = f"    {name} {sign} [{', '.join(literals)}]"
@@ -404,7 +406,7 @@ def assigned(name: str, values: Sequence[str], sign: str = "=") -> str:
     return "\n".join([f"    {name} {sign} [", *(f"        {one}," for one in literals), "    ]"])
 
 
-def _hashed(parts: Iterable[str], indent: int = 4) -> list[str]:
+def _as_comments(parts: Iterable[str], indent: int = 4) -> list[str]:
     """Return lines as comments, at the indent that they have as code."""
     lines = (line for part in parts for line in part.splitlines() or [""])
     return [" " * indent + f"# {line.removeprefix(' ' * indent)}".rstrip() for line in lines]

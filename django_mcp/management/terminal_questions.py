@@ -60,7 +60,7 @@ class TerminalQuestions:
         fields = {line.name: line for line in lines(schema)}
         known = self._answers_of_options(fields, schema)
         if not self.asks and not known:
-            raise CommandError(_unanswered(message, fields))
+            raise CommandError(_unanswered_message(message, fields))
         self._say(message)
         return self._answer_or_refusal(lambda: self._fill_in(fields, schema, known))
 
@@ -186,6 +186,6 @@ def _text(content: Any) -> str:
     )
 
 
-def _unanswered(message: str, fields: Mapping[str, PropertyLine]) -> str:
+def _unanswered_message(message: str, fields: Mapping[str, PropertyLine]) -> str:
     options = " ".join(f"--answer {line.name}=VALUE ({line.type})" for line in fields.values())
     return f"The tool asks: {message}\nNo user can be asked here. Answer by {options}."

@@ -30,18 +30,18 @@ def conditions(
     """Return the decisions on reading ``resource`` with these variables of its URI."""
     decisions = [decide(resource, request)]
     if decisions[0].allowed:
-        decisions += _until_denied(_conditions_of(resource, variables, request))
+        decisions += _stop_at_denial(_conditions_of(resource, variables, request))
     return decisions
 
 
-def _until_denied(decisions: Decisions) -> Decisions:
+def _stop_at_denial(decisions: Decisions) -> Decisions:
     for decision in decisions:
         yield decision
         if not decision.allowed:
             return
 
 
-def _stated(allowed: bool, words: str) -> Decision:
+def _decision(allowed: bool, words: str) -> Decision:
     return Decision(allowed, lambda: words)
 
 
@@ -61,7 +61,7 @@ def _for_key(resource: ModelResource, given: Any, request: Request) -> Decisions
     try:
         key = resource._key(given)
     except ValueError:
-        yield _stated(False, f"{str(given)[:80]!r} is not a key of {resource._verbose_name}")
+        yield _decision(False, f"{str(given)[:80]!r} is not a key of {resource._verbose_name}")
         return
     yield from _for_row(resource, resource._lookup, key, request)
 
@@ -69,10 +69,10 @@ def _for_key(resource: ModelResource, given: Any, request: Request) -> Decisions
 def _for_row(resource: ModelResource, lookup: str, key: Any, request: Request) -> Decisions:
     model, name = resource.model, f"{resource._verbose_name} {str(key)[:80]}"
     exists = model._base_manager.filter(**{lookup: key}).exists()
-    yield _stated(exists, f"{name} {'is' if exists else 'is not'} in the database")
+    yield _decision(exists, f"{name} {'is' if exists else 'is not'} in the database")
     method = method_of(resource, "get_queryset")
     row = resource.get_queryset(request).filter(**{lookup: key}).first()
-    yield _stated(row is not None, f"{method} {'has it' if row else 'leaves it out'}")
+    yield _decision(row is not None, f"{method} {'has it' if row else 'leaves it out'}")
     if row is not None and resource._overrides("has_object_permission"):
         answer = resource.has_object_permission(request, row, "view")
         yield decided_by(method_of(resource, "has_object_permission"), answer)
@@ -83,7 +83,7 @@ def _for_file(resource: FileResource, variables: Mapping[str, str], request: Req
     yield from _for_key(rows, variables[rows._lookup], request)
     is_file = name in rows._field_set.files
     words = f"{name[:80]!r} {'is' if is_file else 'is not'} a file that fields shows"
-    yield _stated(is_file, words)
+    yield _decision(is_file, words)
 
 
 # Functions.
@@ -93,12 +93,12 @@ def _for_arguments(resource: Resource, variables: Mapping[str, str], request: Re
     try:
         values = resource._values(variables)
     except ToolError as error:
-        yield _stated(False, str(error))
+        yield _decision(False, str(error))
         return
     for name, parameter in resource._arguments.parameters.items():
         if parameter.binding is not None and values.get(name) is not None:
-            yield from _prefixed(name, _for_bound_rows(parameter.binding, values[name], request))
-    yield _stated(resource._is_there(request, variables), resource._read_by)
+            yield from _add_prefix(name, _for_bound_rows(parameter.binding, values[name], request))
+    yield _decision(resource._is_there(request, variables), resource._read_by)
 
 
 def _for_bound_rows(binding: KeyBinding, value: Any, request: Request) -> Decisions:
@@ -107,10 +107,10 @@ def _for_bound_rows(binding: KeyBinding, value: Any, request: Request) -> Decisi
         try:
             lookup, key = binding.key(one)
         except InvalidArguments as error:
-            yield _stated(False, str(error))
+            yield _decision(False, str(error))
         else:
             yield from _for_row(binding.resource, lookup, key, request)
 
 
-def _prefixed(name: str, decisions: Decisions) -> Decisions:
-    yield from (_stated(one.allowed, f"{name}: {one.reason}") for one in decisions)
+def _add_prefix(name: str, decisions: Decisions) -> Decisions:
+    yield from (_decision(one.allowed, f"{name}: {one.reason}") for one in decisions)

@@ -209,16 +209,16 @@ class AuthorizationRequest:
         credentials = {**self.credentials, "resource": [uri]}
         return replace(self, servers={uri: self.choices[uri]}, choices={}, credentials=credentials)
 
-    def holding(self, held: tuple[str, ...]) -> AuthorizationRequest:
+    def with_held_scopes(self, held: tuple[str, ...]) -> AuthorizationRequest:
         """Return the request of a client that already holds these scopes.
 
         If it asks for new scopes, the held ones are added.
         """
         return replace(self, held=held, scopes=join_scopes(self.scopes, held))
 
-    def refused(self, error: str, description: str = "") -> OAuthToolkitError:
-        """Return the exception to raise, which sends this error to the client."""
-        return _refused(self.credentials, error, description)
+    def error(self, error: str, description: str = "") -> OAuthToolkitError:
+        """Return an exception that sends the error to the client when it is raised."""
+        return _client_error(self.credentials, error, description)
 
 
 class QueryOnlyCore(OAuthLibCore):  # type: ignore[misc]
@@ -242,7 +242,7 @@ def validate_request(
     ``validate`` runs django-oauth-toolkit's validation. Both raise ``OAuthToolkitError`` for an
     error that is sent to the client, and ``FatalClientError`` for one that only the user sees.
     """
-    scopes, credentials = _validated(query, validate)
+    scopes, credentials = _run_validation(query, validate)
     application = _application(credentials["client_id"])
     target = _destination(query, application, credentials["redirect_uri"])
     # The client may have been blocked since the request was validated.
@@ -302,7 +302,7 @@ def _name(pair: str) -> str:
     return unquote_plus(pair.partition("=")[0])
 
 
-def _validated(query: QueryDict, validate: Callable[[], Any]) -> Any:
+def _run_validation(query: QueryDict, validate: Callable[[], Any]) -> Any:
     if any(CONTROL.search(text) for name, texts in query.lists() for text in (name, *texts)):
         control = errors.InvalidRequestFatalError("A parameter has a control character.")
         raise FatalClientError(control)
@@ -313,7 +313,7 @@ def _validated(query: QueryDict, validate: Callable[[], Any]) -> Any:
         raise FatalClientError(malformed) from error
 
 
-def _refused(
+def _client_error(
     credentials: Mapping[str, Any], error: str, description: str = ""
 ) -> OAuthToolkitError:
     found = errors.CustomOAuth2Error(error, description, state=credentials.get("state"))
@@ -326,7 +326,7 @@ def _servers(query: QueryDict, credentials: Mapping[str, Any]) -> dict[str, Serv
     if not requested and (found := default_servers()):
         return found
     if not requested or not known.keys() >= set(requested):
-        raise _refused(credentials, "invalid_target", "There is no such resource.")
+        raise _client_error(credentials, "invalid_target", "There is no such resource.")
     return {uri: known[uri] for uri in requested if uri}
 
 
@@ -369,7 +369,7 @@ CHECKS: tuple[tuple[Callable[[QueryDict, Credentials], bool], str, str], ...] = 
 def _run_checks(query: QueryDict, credentials: Credentials) -> None:
     for is_wrong, error, description in CHECKS:
         if is_wrong(query, credentials):
-            raise _refused(credentials, error, description)
+            raise _client_error(credentials, error, description)
 
 
 def _is_challenge(credentials: Credentials) -> bool:

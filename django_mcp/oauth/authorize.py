@@ -103,6 +103,8 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
 
     def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         super().setup(request, *args, **kwargs)
+        # A project may also mount django-oauth-toolkit's view, which can skip the consent page. The
+        # validator accepts self-registered clients and MCP scopes only in requests with this mark.
         request.META[OUR_VIEW] = True
 
     @classmethod
@@ -119,58 +121,61 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
 
     # The request, and the consent page.
 
-    def validated(
+    def validated_request(
         self, shown: Collection[str] | None = None, server: str = ""
     ) -> AuthorizationRequest:
         """Return the validated request. Raise ``OAuthToolkitError``, which ``dispatch`` handles.
 
-        Scopes that the client already holds are added. With ``shown``, only those that the page
-        displayed are, because the client may have got others since then.
+        If the client requests new scopes, those that it already holds are added, so that its next
+        token does not lose them. With ``shown``, only scopes that the page displayed are added,
+        because the client may have obtained others since then, and the user has not seen these.
         """
         validate = partial(self.validate_authorization_request, self.request)
-        found = validate_request(self.request.GET, validate).for_server(server)
+        authorization = validate_request(self.request.GET, validate).for_server(server)
         user = self.request.user
         if not user.is_authenticated:
-            return found
-        held = held_scopes(user, found.application, found.servers)
-        return found.holding(tuple(scope for scope in held if shown is None or scope in shown))
+            return authorization
+        held = held_scopes(user, authorization.application, authorization.servers)
+        return authorization.with_held_scopes(
+            tuple(scope for scope in held if shown is None or scope in shown)
+        )
 
     def handle_no_permission(self) -> HttpResponse:
         if "none" in prompt(self.request.GET):
-            raise self.validated().refused("login_required")
+            raise self.validated_request().error("login_required")
         return self.to_login()
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        found = self.validated()
-        if self.is_trusted(found):
-            return self.issue_code(found)
-        return self.redirect_without_page(found) or self.consent_page(found)
+        authorization = self.validated_request()
+        if self.is_trusted(authorization):
+            return self.issue_code(authorization)
+        return self.redirect_without_page(authorization) or self.consent_page(authorization)
 
-    def is_trusted(self, found: AuthorizationRequest) -> bool:
+    def is_trusted(self, authorization: AuthorizationRequest) -> bool:
         """Whether a code is issued without the consent page, by ``skip_authorization``.
 
         That needs a client that the site's staff registered, and a redirect to a web site: any
         program on the device could receive a redirect to an app or to localhost (RFC 8252, 8.6).
         """
-        application, servers = found.application, list(found.servers.values())
-        is_own = found.destination.kind == SITE and is_registered_by_staff(application)
-        skips_page = application.skip_authorization and found.prompt <= {"none"}
-        if found.choices:  # the user has to choose a server
+        application, servers = authorization.application, list(authorization.servers.values())
+        is_own = authorization.destination.kind == SITE and is_registered_by_staff(application)
+        skips_page = application.skip_authorization and authorization.prompt <= {"none"}
+        if authorization.choices:  # the user has to choose a server
             return False
         return bool(is_own and skips_page and may_authorize(self.request.user, servers))
 
-    def redirect_without_page(self, found: AuthorizationRequest) -> HttpResponse | None:
+    def redirect_without_page(self, authorization: AuthorizationRequest) -> HttpResponse | None:
         """Return the login redirect for ``prompt=login``, or None to show the consent page.
 
         Raise ``OAuthToolkitError`` for ``prompt=none`` (OpenID Connect Core, 3.1.2.1).
         """
-        if "none" in found.prompt:
-            may = may_authorize(self.request.user, list(found.servers.values()))
-            raise found.refused("consent_required" if may else "interaction_required")
-        return self.to_login() if "login" in found.prompt else None
+        if "none" in authorization.prompt:
+            is_allowed = may_authorize(self.request.user, list(authorization.servers.values()))
+            raise authorization.error("consent_required" if is_allowed else "interaction_required")
+        return self.to_login() if "login" in authorization.prompt else None
 
-    def consent_page(self, found: AuthorizationRequest) -> HttpResponse:
-        question = consent_question(found, self.request.user)
+    def consent_page(self, authorization: AuthorizationRequest) -> HttpResponse:
+        question = consent_question(authorization, self.request.user)
         context = self.get_context_data(question=question, site=site())
         status = 200 if question.may_allow else 403
         response: HttpResponse = self.render_to_response(context, status=status)
@@ -195,32 +200,43 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
         return response
 
     def form_valid(self, form: ConsentForm) -> HttpResponse:
-        found = self.validated(form.cleaned_data["shown"].split(), form.cleaned_data["server"])
-        if away := self.redirect_without_page(found):
-            return away
-        may = may_authorize(self.request.user, list(found.servers.values()))
-        if not (may and form.cleaned_data["allow"]):
-            raise found.refused("access_denied")
-        return self.consent_page(found) if found.choices else self.issue_code(found)
+        authorization = self.validated_request(
+            form.cleaned_data["shown"].split(), form.cleaned_data["server"]
+        )
+        # The ``prompt`` is checked here too: a form can be posted without loading the page first.
+        if redirect := self.redirect_without_page(authorization):
+            return redirect
+        is_allowed = may_authorize(self.request.user, list(authorization.servers.values()))
+        if not (is_allowed and form.cleaned_data["allow"]):
+            raise authorization.error("access_denied")
+        if authorization.choices:  # the user allowed it without choosing a server: ask again
+            return self.consent_page(authorization)
+        return self.issue_code(authorization)
 
-    def issue_code(self, found: AuthorizationRequest) -> HttpResponse:
+    def issue_code(self, authorization: AuthorizationRequest) -> HttpResponse:
         """Issue a code and store the consent, in one transaction, and redirect to the client."""
         # The deletion of stale clients can cause a deadlock (see ``registration_limits``). A retry
-        # calls ``Upstream.account`` of the project again.
-        uri = retry_collisions(partial(self._store_code, found), router.db_for_write(Consent))
-        return self.redirect(uri, found.application)
+        # calls ``Upstream.account`` of the project again. That is safe: it only returns how the
+        # user signed in.
+        uri = retry_collisions(
+            partial(self._store_code, authorization), router.db_for_write(Consent)
+        )
+        return self.redirect(uri, authorization.application)
 
-    def _store_code(self, found: AuthorizationRequest) -> str:
+    def _store_code(self, authorization: AuthorizationRequest) -> str:
         """Return the redirect URI, with the code or an error."""
         with transaction.atomic(using=router.db_for_write(Consent)):
-            _store_consents(found, self.request.user)
+            _store_consents(authorization, self.request.user)
             uri, *_ = self.create_authorization_response(
-                self.request, " ".join(found.scopes), dict(found.credentials), allow=True
+                self.request,
+                " ".join(authorization.scopes),
+                dict(authorization.credentials),
+                allow=True,
             )
             code = QueryDict(urlsplit(uri).query).get("code")
             if code:
                 bind(code, self.request)
-            else:  # an error: the user consented to nothing that was issued
+            else:  # an error: no code was issued, so store no consent
                 transaction.set_rollback(True, using=router.db_for_write(Consent))
         return str(uri)
 
@@ -286,16 +302,17 @@ def site() -> str:
     return urlsplit(issuer()).netloc
 
 
-def _store_consents(found: AuthorizationRequest, user: Any) -> None:
+def _store_consents(authorization: AuthorizationRequest, user: Any) -> None:
     """Store a consent for each server. It is a record, and never replaces asking the user."""
-    ensure_profile(found.application)
-    profiles = ClientProfile.objects.filter(client_id=found.application.client_id)
+    ensure_profile(authorization.application)
+    profiles = ClientProfile.objects.filter(client_id=authorization.application.client_id)
     profiles.update(last_authorized=timezone.now())
     digest = profiles.values_list("digest", flat=True).first() or ""
     Consent.objects.bulk_create(
         Consent(
-            user=user, client_id=found.application.client_id, resource=resource, digest=digest,
-            scopes=list(found.scopes), redirect_host=found.destination.name[:255],
+            user=user, client_id=authorization.application.client_id, resource=resource,
+            digest=digest, scopes=list(authorization.scopes),
+            redirect_host=authorization.destination.name[:255],
         )
-        for resource in found.servers
+        for resource in authorization.servers
     )  # fmt: skip

@@ -144,11 +144,11 @@ OPTION_CHECKS: dict[str, tuple[ValueCheck, str]] = {
 @register("django_mcp")
 def check_options(**kwargs: Any) -> Sequence[CheckMessage]:
     """Check the keys and values of ``DJANGO_MCP["OAUTH"]``, and that the URL is safe."""
-    given = _given()
+    given = _options()
     return [*_unknown_keys(given), *_bad_values(given), *_bad_url()]
 
 
-def _given() -> dict[str, Any]:
+def _options() -> dict[str, Any]:
     """Return ``DJANGO_MCP["OAUTH"]``; empty if it is no dict (reported by ``django_mcp.E094``)."""
     whole = getattr(django_settings, "DJANGO_MCP", None) or {}
     given = whole.get("OAUTH", {}) if isinstance(whole, dict) else {}
@@ -204,7 +204,7 @@ def _is_seconds(value: Any, maximum: float) -> bool:
 
 
 def _allows_redirect_schemes(value: Any) -> bool:
-    own = _given().get("REDIRECT_SCHEMES", DEFAULTS["REDIRECT_SCHEMES"])
+    own = _options().get("REDIRECT_SCHEMES", DEFAULTS["REDIRECT_SCHEMES"])
     wanted = {"https", "http", *(own if _is_strings(own) else ())}
     forbidden = FORBIDDEN_SCHEMES - {"http"}
     if not _is_strings(value) or not wanted <= {*value}:
@@ -487,10 +487,10 @@ def check_urls(**kwargs: Any) -> Sequence[CheckMessage]:
 
 def _matches(path: str) -> tuple[ResolverMatch | None, ResolverMatch | None]:
     """Return the project's match for ``path`` and ours; None for each without a match."""
-    return _resolved(path, None), _resolved(path, OURS)
+    return _resolve(path, None), _resolve(path, OURS)
 
 
-def _resolved(path: str, urlconf: str | None) -> ResolverMatch | None:
+def _resolve(path: str, urlconf: str | None) -> ResolverMatch | None:
     try:
         return resolve(path, urlconf)
     except Resolver404:

@@ -125,7 +125,7 @@ class Account:
         profiles = ClientProfile.objects.filter(client_id=OuterRef("client_id"))
         blocked = Exists(profiles.filter(blocked__lte=OuterRef("revoked")))
         rows = Consent.objects.filter(Q(revoked=None) | blocked, user=self.user)
-        return _grouped(
+        return _group(
             (row.client_id, row) for row in rows.order_by("-granted", "-pk")[:MAX_READ_ROWS]
         )
 
@@ -140,9 +140,7 @@ class Account:
             .order_by("-pk")[:MAX_READ_ROWS]
         )
         known = set(served())
-        return _grouped(
-            (row.application.client_id, row) for row in rows if is_mcp_token(row, known)
-        )
+        return _group((row.application.client_id, row) for row in rows if is_mcp_token(row, known))
 
     @cached_property
     def client_ids(self) -> list[str]:
@@ -175,7 +173,7 @@ class Account:
         rows = Activity.objects.filter(user=self.user, client_id__in=self.client_ids)
         rows = rows.annotate(number=number).filter(number__lte=MAX_SHOWN_ACTIVITIES)
         rows = rows.order_by("-at", "-pk")
-        return _grouped(
+        return _group(
             (
                 row.client_id,
                 DailyActivity(row.at, _title(row.server), row.method, row.name, row.count),
@@ -229,7 +227,7 @@ def _may_skip_consent(application: Any) -> bool:
     return any(target is not None and target.kind == SITE for target in targets)
 
 
-def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+def _group(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
     groups: defaultdict[str, list[T]] = defaultdict(list)
     for key, value in pairs:
         groups[key].append(value)

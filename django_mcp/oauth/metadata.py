@@ -11,7 +11,13 @@ import re
 
 from oauth2_provider.settings import oauth2_settings
 
-from ..verifiers.protected_resource import Document, endpoint, is_server_path, listed, published
+from ..verifiers.protected_resource import (
+    Document,
+    endpoint,
+    is_server_path,
+    published,
+    published_scopes,
+)
 from .conf import ASSERTION_ALGORITHMS, SECRETS, issuer, settings
 from .scope_grants import default_scopes
 
@@ -52,7 +58,7 @@ def _endpoints() -> dict[str, str]:
 
 def _scopes() -> list[str]:
     """Return only the default scopes, because some clients request every scope in this list."""
-    return listed(default_scopes())
+    return published_scopes(default_scopes())
 
 
 def _authentication(at: str) -> Document:

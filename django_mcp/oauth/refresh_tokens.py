@@ -30,7 +30,7 @@ from oauthlib.oauth2.rfc6749 import errors
 
 from .conf import settings
 from .resource_indicators import ResourceIndicators, is_for_mcp_servers, notes
-from .revocation import end_family, family_locked, lock_token
+from .revocation import end_family, lock_family, lock_token
 from .scope_grants import may_use
 from .upstream_accounts import may_refresh_family
 
@@ -81,7 +81,7 @@ class RefreshTokenRotation(ResourceIndicators):
         # "refresh_token_instance" would be taken for the row if the attribute were not set.
         row = vars(request).setdefault("refresh_token_instance", None)
         try:
-            with family_locked(row.token_family if row else None):
+            with lock_family(row.token_family if row else None):
                 super().save_bearer_token(token, request, *args, **kwargs)
         except _Stolen:
             # Revoke only here, after the exception has rolled back the transaction: a revocation

@@ -67,31 +67,31 @@ class RegistrationView(View):
             metadata = _metadata(_document(request))
         except MetadataError as error:
             return _error(400, error.code, str(error))
-        address = registration_limits.address_digest(request.META.get("REMOTE_ADDR") or "")
-        if known := _reusable_client(metadata, address):
-            return _created(metadata, known)
+        address_digest = registration_limits.address_digest(request.META.get("REMOTE_ADDR") or "")
+        if known := _reusable_client(metadata, address_digest):
+            return _registration_response(metadata, known)
         # Reject over the limit before taking the lock, so that such requests do not hold it up.
-        if limited := _over_limit(address):
+        if limited := _over_limit(address_digest):
             return limited
         # The deletion of stale clients can cause a deadlock (see ``registration_limits``).
         return retry_collisions(
-            partial(_register_locked, metadata, address), router.db_for_write(Lock)
+            partial(_register_locked, metadata, address_digest), router.db_for_write(Lock)
         )
 
 
-def _over_limit(address: str) -> JsonResponse | None:
-    if seconds := registration_limits.wait_to_register(address):
+def _over_limit(address_digest: str) -> JsonResponse | None:
+    if seconds := registration_limits.wait_to_register(address_digest):
         return _retry_later(429, "Too many clients were registered from this network.", seconds)
     return None
 
 
-def _register_locked(metadata: ClientMetadata, address: str) -> JsonResponse:
+def _register_locked(metadata: ClientMetadata, address_digest: str) -> JsonResponse:
     """Register a client, under the lock of registrations.
 
     The rate is checked again: requests of the same moment may have registered since.
     """
     with registration_limits.registration_lock():
-        if error := _over_limit(address):
+        if error := _over_limit(address_digest):
             return error
         if not registration_limits.make_room():
             return _retry_later(
@@ -99,7 +99,7 @@ def _register_locked(metadata: ClientMetadata, address: str) -> JsonResponse:
                 "Too many registered clients wait for their first authorization by a user.",
                 registration_limits.RETRY_SECONDS,
             )
-        return _created(metadata, *_register(metadata, address))
+        return _registration_response(metadata, *_register(metadata, address_digest))
 
 
 # The request.
@@ -126,13 +126,13 @@ def _metadata(document: dict[str, Any]) -> ClientMetadata:
     uris = document.get("redirect_uris")
     if not isinstance(uris, list) or not 0 < len(uris) <= client_metadata.MAX_REDIRECT_URIS:
         raise _redirect_error(
-            f"redirect_uris must be a list of one to {client_metadata.MAX_REDIRECT_URIS} URIs"
+            f"redirect_uris must be a list of one to {client_metadata.MAX_REDIRECT_URIS} URIs."
         )
     if reason := next(filter(None, map(client_metadata.uri_problem, uris)), None):
         raise _redirect_error(reason)
     method = document.get("token_endpoint_auth_method", "client_secret_basic")
     if method not in METHODS:
-        raise MetadataError(f"token_endpoint_auth_method must be one of {', '.join(METHODS)}")
+        raise MetadataError(f"token_endpoint_auth_method must be one of {', '.join(METHODS)}.")
     return client_metadata.read(document, client_metadata.valid_redirect_uris(uris), method)
 
 
@@ -143,18 +143,19 @@ def _redirect_error(reason: str) -> MetadataError:
 # The stored client.
 
 
-def _reusable_client(metadata: ClientMetadata, address: str) -> ClientProfile | None:
+def _reusable_client(metadata: ClientMetadata, address_digest: str) -> ClientProfile | None:
     """Return an unused client with the same metadata from the same network, or None.
 
-    Set its creation time to now. Clients with a secret are not reused: only the digest of the
-    secret is stored, so it cannot be sent again.
+    Set its creation time to now, so that the deletion of unused clients starts to count anew.
+    Clients with a secret are not reused: only the digest of the secret is stored, so it cannot be
+    sent again.
     """
     if metadata.auth_method != client_metadata.NONE:
         return None
     now = timezone.now()
     same = ClientProfile.objects.filter(
         source=Source.DCR,
-        address=address,
+        address=address_digest,
         digest=metadata.digest,
         auth_method=client_metadata.NONE,
         last_authorized=None,
@@ -166,18 +167,22 @@ def _reusable_client(metadata: ClientMetadata, address: str) -> ClientProfile | 
     if found is None or not _applications().filter(client_id=found.client_id).exists():
         return None
     found.created = now
+    # All conditions again: since the query, the client may have been used, blocked or deleted.
     return found if same.filter(pk=found.pk).update(created=now) else None
 
 
-def _register(metadata: ClientMetadata, address: str) -> tuple[ClientProfile, str]:
+def _register(metadata: ClientMetadata, address_digest: str) -> tuple[ClientProfile, str]:
     """Create a client. Return its profile, and its secret ("" if it does not authenticate by one).
 
     Every client has a random secret in the database, because an empty one could be guessed.
     """
-    # With the prefix, a secret that is sent as a bearer token is not sent to an external issuer.
+    # Token verifiers recognize the prefix. If a client sends its secret as a bearer token by
+    # mistake, the secret is rejected here and never forwarded to an external issuer.
     model, secret = get_application_model(), OWN_PREFIX + generate_client_secret()
     sends_secret = metadata.auth_method in client_metadata.WITH_SECRET
     public = metadata.auth_method == client_metadata.NONE
+    # In the database of ``registration_lock``, a transaction is open already. If anything fails
+    # here, all of it is rolled back, so a savepoint is not needed.
     with transaction.atomic(using=router.db_for_write(model), savepoint=False):
         application = model._default_manager.create(
             name=metadata.name,
@@ -190,7 +195,10 @@ def _register(metadata: ClientMetadata, address: str) -> tuple[ClientProfile, st
             user=None,
         )
         profile = ClientProfile.objects.create(
-            client_id=application.client_id, source=Source.DCR, address=address, **metadata.columns
+            client_id=application.client_id,
+            source=Source.DCR,
+            address=address_digest,
+            **metadata.columns,
         )
     return profile, secret if sends_secret else ""
 
@@ -202,7 +210,9 @@ def _applications() -> Any:
 # The response.
 
 
-def _created(metadata: ClientMetadata, profile: ClientProfile, secret: str = "") -> JsonResponse:
+def _registration_response(
+    metadata: ClientMetadata, profile: ClientProfile, secret: str = ""
+) -> JsonResponse:
     """Return all registered metadata (RFC 7591, 3.2.1)."""
     body: dict[str, Any] = {
         "client_id": profile.client_id,

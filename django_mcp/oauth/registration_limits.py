@@ -175,7 +175,7 @@ def make_room() -> bool:
     Registrations call it one after another. Metadata documents are fetched after the call, so
     simultaneous fetches can exceed the limit by a few clients.
     """
-    delete_unused(expired())
+    delete_unused(unused_cutoff())
     _delete_idle_occasionally()
     return not _is_full() or _evict()
 
@@ -189,7 +189,7 @@ def _evict() -> bool:
     sites = _counted_clients().annotate(site=Left("address", HALF_DIGEST_LENGTH)).values("site")
     busiest = sites.annotate(number=Count("pk"), first=Min("created")).order_by("-number", "first")
     return any(
-        _delete(of_network(unused(timezone.now()), row["site"]), 1)
+        _delete(of_network(unused_clients(timezone.now()), row["site"]), 1)
         for row in busiest[:MAX_SEARCHED_NETWORKS]
     )
 
@@ -201,7 +201,7 @@ def _delete_idle_occasionally() -> None:
         delete_idle()
 
 
-def expired() -> datetime:
+def unused_cutoff() -> datetime:
     """Return the time before which unauthorized clients must have been created to be deleted.
 
     A client is kept at least as long as it counts for the registration rate of its network.
@@ -220,11 +220,11 @@ def _counted_clients() -> QuerySet[ClientProfile]:
     Blocked clients do not count. They cannot be evicted, so they would fill the table for good.
     """
     rows = ClientProfile.objects.using(router.db_for_write(ClientProfile))
-    recent = rows.filter(last_authorized=None, blocked=None, created__gte=expired())
+    recent = rows.filter(last_authorized=None, blocked=None, created__gte=unused_cutoff())
     return recent.filter(source__in=SELF_REGISTERED)
 
 
-def unused(before: datetime) -> QuerySet[ClientProfile]:
+def unused_clients(before: datetime) -> QuerySet[ClientProfile]:
     """Return the clients without authorization, use, consent, code or token, created before that.
 
     The oldest come first.
@@ -241,9 +241,9 @@ def unused(before: datetime) -> QuerySet[ClientProfile]:
     return clients.order_by("created")
 
 
-def idle() -> QuerySet[ClientProfile]:
+def idle_clients() -> QuerySet[ClientProfile]:
     """Return self-registered clients that were authorized, then unused for ``UNUSED_DAYS``."""
-    before = min(expired(), timezone.now() - timedelta(days=UNUSED_DAYS))
+    before = min(unused_cutoff(), timezone.now() - timedelta(days=UNUSED_DAYS))
     clients = ClientProfile.objects.filter(
         Q(last_used=None) | Q(last_used__lt=before),
         source=Source.DCR,
@@ -277,18 +277,19 @@ def _valid_codes_and_tokens() -> Iterator[QuerySet[Any]]:
 
 def delete_unused(before: datetime, at_most: int = CLIENTS_PER_REGISTRATION) -> int:
     """Delete some unused clients that were created before ``before``. Return how many."""
-    return len(_delete(unused(before), at_most))
+    return len(_delete(unused_clients(before), at_most))
 
 
 def delete_idle(at_most: int = CLIENTS_PER_REGISTRATION) -> int:
     """Delete some idle clients. Return how many."""
-    return len(_delete(idle(), at_most))
+    return len(_delete(idle_clients(), at_most))
 
 
 def delete_if_stale(client_ids: Collection[str]) -> list[str]:
     """Delete those of these clients that are idle or unused, of any age. Return their ids."""
     stale = (
-        clients.filter(client_id__in=client_ids) for clients in (unused(timezone.now()), idle())
+        clients.filter(client_id__in=client_ids)
+        for clients in (unused_clients(timezone.now()), idle_clients())
     )
     return [client_id for clients in stale for client_id in _delete(clients, len(client_ids))]
 

@@ -44,14 +44,14 @@ MAX_PASSES = 10  # passes that look for refresh tokens issued during the previou
 def end_family(family: uuid.UUID | None) -> None:
     """Revoke every token of a family: all that came of one code."""
     if family is not None:
-        with family_locked(family):
+        with lock_family(family):
             tokens = get_refresh_token_model().objects.filter(token_family=family)
             if any(_revoke_tokens(tokens)):
                 _notify_processes(*tokens.values_list("user", flat=True)[:1])
 
 
 @contextmanager
-def family_locked(family: uuid.UUID | None) -> Iterator[None]:
+def lock_family(family: uuid.UUID | None) -> Iterator[None]:
     """Open a transaction that locks a token family: no other can issue or revoke its tokens."""
     first = _first(family)
     with _transaction():
@@ -153,7 +153,9 @@ def end_all(**which: Any) -> int:
 
 def _notify_processes(*users: Any) -> None:
     """Make every process check its open streams and calls once the transaction commits."""
-    permission_changes.ended(*users, using=router.db_for_write(get_access_token_model()))
+    permission_changes.record_ended_credentials(
+        *users, using=router.db_for_write(get_access_token_model())
+    )
 
 
 def _revoke_tokens(refresh: QuerySet[Any]) -> tuple[int, int]:
@@ -260,5 +262,5 @@ def _delete_client_rows(sender: Any, instance: Any, using: str, **kwargs: Any) -
     is_blocked = Q(source=Source.CIMD, blocked__isnull=False)
     ClientProfile.objects.filter(~is_blocked, client_id=instance.client_id).delete()
     Consent.objects.filter(client_id=instance.client_id).delete()
-    permission_changes.ended(using=using)
+    permission_changes.record_ended_credentials(using=using)
     Activity.objects.filter(client_id=instance.client_id).delete()

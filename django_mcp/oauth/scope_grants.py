@@ -68,10 +68,12 @@ def held_scopes(user: Any, application: Any, servers: Iterable[str]) -> tuple[st
 
     They are in the order in which they are offered. Runs queries.
     """
-    wanted = set(servers)
-    found = {scope for row in _valid_tokens(user, application) if set(row.resource or ()) == wanted
-             for scope in row.scope.split()}  # fmt: skip
-    return tuple(scope for scope in offered() if scope in found)
+    resources = set(servers)
+    tokens = [
+        row for row in _valid_tokens(user, application) if set(row.resource or ()) == resources
+    ]
+    held = {scope for row in tokens for scope in row.scope.split()}
+    return tuple(scope for scope in offered() if scope in held)
 
 
 def _valid_tokens(user: Any, application: Any) -> Iterator[Any]:
@@ -82,23 +84,28 @@ def _valid_tokens(user: Any, application: Any) -> Iterator[Any]:
     yield from tokens.filter(renewable(user=user, application=application))[:MAX_READ_TOKENS]
 
 
-def renewable(**whose: Any) -> Q:
+def renewable(**owner: Any) -> Q:
     """Filter for access tokens with a refresh token that is not revoked and not expired."""
-    living = get_refresh_token_model().objects.filter(revoked=None, **whose)
-    found, longest = Q(pk__in=living.values("access_token")), refresh_token_expire_timedelta()
-    return found if longest is None else found & Q(expires__gt=timezone.now() - longest)
+    refresh_tokens = get_refresh_token_model().objects.filter(revoked=None, **owner)
+    is_renewable = Q(pk__in=refresh_tokens.values("access_token"))
+    lifetime = refresh_token_expire_timedelta()
+    if lifetime is None:  # refresh tokens never expire
+        return is_renewable
+    return is_renewable & Q(expires__gt=timezone.now() - lifetime)
 
 
-def join_scopes(asked: Iterable[str], held: Iterable[str]) -> tuple[str, ...]:
-    """Return the scopes for a token: ``asked``, and also ``held`` if ``asked`` has new ones."""
-    named = tuple(asked)
-    return tuple(dict.fromkeys((*held, *named))) if new_scopes(named, held) else named
+def join_scopes(requested: Iterable[str], held: Iterable[str]) -> tuple[str, ...]:
+    """Return the scopes for a token: ``requested``, and also ``held`` if some are new."""
+    requested = tuple(requested)
+    if not new_scopes(requested, held):
+        return requested
+    return tuple(dict.fromkeys((*held, *requested)))
 
 
-def new_scopes(asked: Iterable[str], held: Iterable[str]) -> tuple[str, ...]:
-    """Return the scopes of ``asked`` that ``held`` does not cover."""
-    have = tuple(held)
-    return broader(have, asked) if have else tuple(asked)
+def new_scopes(requested: Iterable[str], held: Iterable[str]) -> tuple[str, ...]:
+    """Return the scopes of ``requested`` that ``held`` does not cover."""
+    held = tuple(held)
+    return broader(held, requested) if held else tuple(requested)
 
 
 # Users.
@@ -114,16 +121,16 @@ def may_authorize(user: Any, servers: Iterable[Server]) -> bool:
 
 def may_use(user: Any, targets: Iterable[str]) -> bool:
     """Like ``may_authorize``, for servers by URL. URLs that are no server's are ignored."""
-    found = served()
-    return may_authorize(user, [found[target] for target in targets if target in found])
+    servers = served()
+    return may_authorize(user, [servers[target] for target in targets if target in servers])
 
 
 def may_sign_in(user: Any) -> bool:
     """Whether a user is active and not hidden by the default manager of the user model."""
     if user is None or not (user.is_authenticated and user.is_active):
         return False
-    seen = get_user_model()._default_manager.all()
-    return not seen.query.where or seen.filter(pk=user.pk).exists()
+    visible = get_user_model()._default_manager.all()
+    return not visible.query.where or visible.filter(pk=user.pk).exists()
 
 
 def _project_allows(user: Any, server: Server) -> bool:

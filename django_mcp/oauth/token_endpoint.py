@@ -44,7 +44,7 @@ class TokenView(views.TokenView):  # type: ignore[misc]
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         request.META[OUR_TOKEN_VIEW] = True
         try:
-            response = _malformed(request, TOKEN_CHECKS) or super().post(request, *args, **kwargs)
+            response = _first_error(request, TOKEN_CHECKS) or super().post(request, *args, **kwargs)
         except get_access_token_model().DoesNotExist:
             # The token was revoked after it was issued, as by a second use of the code.
             response = _error("invalid_grant")
@@ -64,7 +64,7 @@ class RevokeTokenView(views.RevokeTokenView):  # type: ignore[misc]
 
     @method_decorator(sensitive_post_parameters())
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        response = _malformed(request, CHECKS) or super().post(request, *args, **kwargs)
+        response = _first_error(request, CHECKS) or super().post(request, *args, **kwargs)
         return _with_headers(request, response)
 
 
@@ -73,7 +73,7 @@ def _repeats_parameter(request: HttpRequest) -> bool:
     return any(len(values) > 1 for name, values in lists if name not in REPEATABLE)
 
 
-def _malformed(request: HttpRequest, checks: RequestChecks) -> HttpResponse | None:
+def _first_error(request: HttpRequest, checks: RequestChecks) -> HttpResponse | None:
     """Return the error response of the first check that the request fails, or None."""
     return next((_error(code) for is_malformed, code in checks if is_malformed(request)), None)
 

@@ -45,10 +45,10 @@ class Overdue(NamedTuple):
 
 
 # Returns the messages that withdraw questions, by their ids, from the client of a session.
-Words = Callable[[Session, Sequence[str]], Sequence[str]]
+WithdrawalEncoder = Callable[[Session, Sequence[str]], Sequence[str]]
 
 
-def silently(session: Session, asks: Sequence[str]) -> Sequence[str]:
+def no_withdrawals(session: Session, asks: Sequence[str]) -> Sequence[str]:
     return ()
 
 
@@ -151,16 +151,20 @@ def _claim(call_id: int, process: str) -> Call | None:
     return call
 
 
-def overdue(now: datetime, process: str, words: Words = silently) -> list[Overdue]:
+def overdue(
+    now: datetime, process: str, encode_withdrawals: WithdrawalEncoder = no_withdrawals
+) -> list[Overdue]:
     """Time out questions past their deadline, withdraw them, and claim calls that can continue."""
     late = rows(Ask).filter(open=True, deadline__lte=now, call__state=PARKED)
     calls = late.order_by("deadline").values_list("call_id", flat=True)[:CALLS_PER_POLL]
-    found = [_time_out(call, now, process, words) for call in dict.fromkeys(calls)]
+    found = [_time_out(call, now, process, encode_withdrawals) for call in dict.fromkeys(calls)]
     return [one for one in found if one is not None]
 
 
 @one_transaction
-def _time_out(call_id: int, now: datetime, process: str, words: Words) -> Overdue | None:
+def _time_out(
+    call_id: int, now: datetime, process: str, encode_withdrawals: WithdrawalEncoder
+) -> Overdue | None:
     # The poller must not wait for locks. A call that is locked is found again by the next poll.
     if not (_lock_if_free(rows(Call).filter(pk=call_id)) and _lock_parked(call_id)):
         return None
@@ -172,7 +176,7 @@ def _time_out(call_id: int, now: datetime, process: str, words: Words) -> Overdu
         return None
     asks, claimed = [ask.pk for ask in late], _claim(call_id, process)
     stream = rows(Stream).select_related("session").get(call=call_id)
-    enlarge(stream.pk, words(stream.session, asks))
+    enlarge(stream.pk, encode_withdrawals(stream.session, asks))
     return Overdue(stream.pk, asks, claimed)
 
 
@@ -184,37 +188,41 @@ def cancel(
     request_id: str,
     may: Callable[[Call], bool] = lambda call: True,
     *,
-    words: Words = silently,
+    encode_withdrawals: WithdrawalEncoder = no_withdrawals,
 ) -> Call | None:
     """Cancel the call of that request id (JSON) in whichever process it runs, and return it.
 
-    Its stream owes one response less, and ``words`` withdraw its open questions. Return None if
+    Its stream owes one response less, and ``encode_withdrawals`` returns the
+    messages that withdraw its open questions. Return None if
     there is no such call, it is done, or ``may`` is False for it. If there is none, store the
     cancel for ``cancel_lifetime()``: another process may be storing the call at this moment.
     """
     try:
-        return _cancel(session, request_id, may, words)
+        return _cancel(session, request_id, may, encode_withdrawals)
     except SessionEnded:
         return None
 
 
 @one_transaction
 def _cancel(
-    session: Session, request_id: str, may: Callable[[Call], bool], words: Words
+    session: Session,
+    request_id: str,
+    may: Callable[[Call], bool],
+    encode_withdrawals: WithdrawalEncoder,
 ) -> Call | None:
     # A process that stores calls locks the session too. So this finds the call, or that process
     # finds the cancel.
     lock(session.pk)
     theirs = rows(Call).filter(session=session.pk, request_digest=digest_of(request_id))
     call = theirs.exclude(state=DONE).order_by("pk").last()
-    if call is not None and may(call) and _end_cancelled(session, call, words):
+    if call is not None and may(call) and _end_cancelled(session, call, encode_withdrawals):
         return call
     if not theirs.exclude(stream=None).exists():
         _store_early_cancel(session.pk, request_id)
     return None
 
 
-def _end_cancelled(session: Session, call: Call, words: Words) -> bool:
+def _end_cancelled(session: Session, call: Call, encode_withdrawals: WithdrawalEncoder) -> bool:
     """Cancel a call. Return False if its response was committed first."""
     unfinished = rows(Call).filter(pk=call.pk).exclude(state=DONE)
     if not unfinished.update(state=DONE, cancelled=True, **CLEARED):
@@ -223,7 +231,7 @@ def _end_cancelled(session: Session, call: Call, words: Words) -> bool:
     if open := list(asks.filter(open=True).values_list("pk", flat=True)):
         # The client may be showing a question to its user. It must be withdrawn before the stream
         # is closed.
-        enlarge(call.stream_id or 0, words(session, open))
+        enlarge(call.stream_id or 0, encode_withdrawals(session, open))
     erase(asks)
     erase(rows(Step).filter(call=f"c{call.pk}"))
     rows(Stream).filter(pk=call.stream_id or 0, closed=False).update(**settled())
@@ -333,7 +341,7 @@ class CallManager(Protocol):
 
     is_ending: bool
 
-    def held(self) -> Collection[int]:
+    def running_ids(self) -> Collection[int]:
         """Return the ids of the running calls."""
         ...
 
@@ -345,18 +353,18 @@ class CallManager(Protocol):
         """Stop these calls."""
         ...
 
-    def recheck(self, ids: Collection[int]) -> None:
-        """Check these calls, which no longer ran here when the poller read the rows.
+    def stop_if_lost(self, ids: Collection[int]) -> None:
+        """Stop those of these calls that this process no longer owns.
 
-        They may have been claimed again since.
+        The poller read rows by which it owns none of them. It may have claimed some again since.
         """
         ...
 
-    def expired(self, overdue: Overdue) -> None:
-        """Handle questions that timed out, and continue their call if there is one."""
+    def handle_timeout(self, overdue: Overdue) -> None:
+        """Continue a call whose question timed out, if there is one, and wake its stream."""
         ...
 
-    def withdrawals(self, session: Session, asks: Sequence[str]) -> Sequence[str]:
+    def withdrawal_messages(self, session: Session, asks: Sequence[str]) -> Sequence[str]:
         """Return the messages that withdraw these questions from the client."""
         ...
 
@@ -372,24 +380,25 @@ class CallManager(Protocol):
         ...
 
 
-MAX_KEYS = 100  # steps of one call
+MAX_STEPS_PER_CALL = 100
 MAX_STEPS = 1_000_000  # steps of all calls
+TOO_MANY_STEPS = "The server keeps too many steps of other calls. Try again later."
 CALLS_PER_DELETE = 500  # calls whose steps are deleted at once
 STORED_CALL_NAME = re.compile(r"c([0-9]{1,18})\Z")  # the name of a call that has a row in ``Call``
 
 
-def of(call: str) -> dict[str, Any]:
+def step_values(call: str) -> dict[str, Any]:
     """Return the results of a call's finished steps, by key."""
     done = rows(Step).filter(call=call, doing=False)
     return dict(done.values_list("key", "value"))
 
 
-def are_there(call: str) -> bool:
+def has_steps(call: str) -> bool:
     """Whether a call has finished or begun a step."""
     return rows(Step).filter(call=call).exists()
 
 
-def begin(call: str, key: str) -> bool:
+def begin_step(call: str, key: str) -> bool:
     """Insert a step. Return True if the caller must do it, False if it is done.
 
     Raise ``ToolError`` if it was begun and not finished, or if there are too many steps.
@@ -400,20 +409,22 @@ def begin(call: str, key: str) -> bool:
         _check_limits(steps.count())
         return _insert_step(call, key)
     if known:
-        raise ToolError("This is being done already, or was cut off: nobody knows how far it came.")
+        raise ToolError(
+            f"The step {key!r} is already running, or was interrupted, and may be incomplete."
+        )
     return False
 
 
 def _check_limits(count: int) -> None:
-    if count >= MAX_KEYS:
-        raise ToolError(f"A call remembers at most {MAX_KEYS} steps.")
+    if count >= MAX_STEPS_PER_CALL:
+        raise ToolError(f"A call remembers at most {MAX_STEPS_PER_CALL} steps.")
     # The range of the primary keys is cheap to read and is an upper bound of the number of rows.
     ends = rows(Step).aggregate(first=Min("pk"), last=Max("pk"))
     if (ends["last"] or 0) - (ends["first"] or 0) < MAX_STEPS:
         return
-    expire()
+    delete_expired_steps()
     if rows(Step).count() >= MAX_STEPS:
-        raise ToolError("Too many calls are under way. Try again later.")
+        raise ToolError(TOO_MANY_STEPS)
 
 
 def _insert_step(call: str, key: str) -> bool:
@@ -425,27 +436,27 @@ def _insert_step(call: str, key: str) -> bool:
     except IntegrityError:
         if rows(Step).filter(call=call, digest=digest_of(key), doing=False).exists():
             return False
-        raise ToolError("This is being done already.") from None
+        raise ToolError(f"The step {key!r} is already running.") from None
     return True
 
 
-def keep(call: str, key: str, value: Any) -> None:
+def store_step_value(call: str, key: str, value: Any) -> None:
     """Store the result of a step, which is done."""
     step = rows(Step).filter(call=call, digest=digest_of(key))
     step.update(value=value, doing=False, at=databases.now())
 
 
-def fail(call: str, key: str) -> None:
+def discard_step(call: str, key: str) -> None:
     """Delete a step that failed, so that it can be tried again."""
     erase(rows(Step).filter(call=call, digest=digest_of(key), doing=True))
 
 
-def forget(call: str) -> None:
+def delete_steps(call: str) -> None:
     """Delete the steps of a call that cannot run again."""
     erase(rows(Step).filter(call=call))
 
 
-def expire() -> int:
+def delete_expired_steps() -> int:
     """Delete the steps of calls that can no longer be resumed. Return how many."""
     oldest = max(2 * settings.STATE_LIFETIME, settings.SESSION_LIFETIME)
     old = rows(Step).filter(at__lt=databases.now() - timedelta(seconds=oldest))

@@ -56,11 +56,13 @@ T = TypeVar("T")
 # Kinds of changes, and what the subject of each is.
 ROW = "row"  # one row: its keys, by the label of each registered model that it is an instance of
 ROWS = "rows"  # any rows of these models
-URI, LIST, PAGE = "uri", "list", "page"  # announced by the project's code, for a server or all
+# Announced by the project's code, for a server or all.
+URI, LIST, ELICITATION = "uri", "list", "elicitation"
 OF_ONE = "of one"  # any of these, for the clients of one server
-USER = "user"  # the user whose permissions changed; "" is all users
+USER = "user"  # the user whose permissions changed, or ``ALL_USERS``
 GROUP = "group"  # the group whose members' permissions changed
-CREDENTIALS = "credentials"  # the user whose streams and calls may have to end; "" is all users
+CREDENTIALS = "credentials"  # the user whose streams and calls may have to end, or ``ALL_USERS``
+ALL_USERS = ""  # the subject in place of the key of a user
 # Primary keys of two rows that are no changes: the number given last, and the highest number of
 # which changes were deleted.
 LAST, FLOOR = -1, -2
@@ -78,7 +80,11 @@ logger = logging.getLogger("django_mcp")
 
 
 class ChangeLogState(NamedTuple):
-    """State of a change log: last number, highest deleted number, ids of changes without one."""
+    """The state of a change log.
+
+    ``last`` is the last number, ``floor`` the highest number of which changes were deleted, and
+    ``waiting`` are the primary keys of changes that have no number yet.
+    """
 
     last: int
     floor: int
@@ -121,7 +127,7 @@ def carries(alias: str) -> bool:
 
 def ready_databases() -> list[str]:
     """Return the aliases of databases that have the table. Log an error for each that lacks it."""
-    return sorted(alias for alias in aliases() if _reached(alias, is_ready))
+    return sorted(alias for alias in aliases() if _run_if_reachable(alias, is_ready))
 
 
 def each(work: Callable[[str], T]) -> dict[str, T | None]:
@@ -129,13 +135,15 @@ def each(work: Callable[[str], T]) -> dict[str, T | None]:
 
     The result is None for a database that cannot be reached or is locked. The others still work.
     """
-    found = {alias: _reached(alias, partial(_if_ready, work)) for alias in sorted(aliases())}
+    found = {
+        alias: _run_if_reachable(alias, partial(_if_ready, work)) for alias in sorted(aliases())
+    }
     return {alias: one for alias, one in found.items() if alias not in _lacking}
 
 
-def tips() -> dict[str, ChangeLogState]:
+def number_all_changes() -> dict[str, ChangeLogState]:
     """Number what is visible, and return the state of each database that can be reached."""
-    return {alias: tip for alias, tip in each(numbered).items() if tip is not None}
+    return {alias: state for alias, state in each(number_changes).items() if state is not None}
 
 
 def _if_ready(work: Callable[[str], T], alias: str) -> T | None:
@@ -146,7 +154,7 @@ def _if_ready(work: Callable[[str], T], alias: str) -> T | None:
     return found
 
 
-def _reached(alias: str, work: Callable[[str], T]) -> T | None:
+def _run_if_reachable(alias: str, work: Callable[[str], T]) -> T | None:
     """Return ``work(alias)``, or None if the database is away or locked."""
     if _away.get(alias, 0.0) > time.monotonic():
         return None
@@ -213,7 +221,7 @@ def record(alias: str, *found: tuple[str, Any]) -> None:
 # Numbering.
 
 
-def tip(alias: str) -> ChangeLogState:
+def read_state(alias: str) -> ChangeLogState:
     """Return the state of a change log, in one query."""
     odd = _rows(alias).filter(Q(pk__lt=0) | Q(seq=None)).order_by("pk")
     found = list(odd.values_list("pk", "seq")[: CHANGES_PER_NUMBER + 2])
@@ -222,13 +230,13 @@ def tip(alias: str) -> ChangeLogState:
     return ChangeLogState(marks.get(LAST, 0), marks.get(FLOOR, 0), waiting)
 
 
-def numbered(alias: str) -> ChangeLogState:
+def number_changes(alias: str) -> ChangeLogState:
     """Number what is visible, at most one batch, and return the state after that."""
-    found = tip(alias)
+    found = read_state(alias)
     if not found.waiting:
         return found
     _number(alias, found.waiting)
-    return tip(alias)
+    return read_state(alias)
 
 
 def _number(alias: str, ids: Sequence[int]) -> None:
@@ -269,7 +277,7 @@ def prune_changes(alias: str, now: datetime) -> int:
     """Delete old changes, and the oldest beyond the limit. Return how many were deleted."""
     # Without clients nobody numbers changes, and changes without a number are not deleted.
     for _ in range(MAX_BATCHES_PER_PRUNE):
-        if not numbered(alias).waiting:
+        if not number_changes(alias).waiting:
             break
     newest = _rows(alias).order_by("-pk").values_list("pk", flat=True).first() or 0
     old = _rows(alias).filter(
@@ -402,8 +410,8 @@ def cursor_of(name: str, seq: int) -> BroadcastCursor:
 
 
 # Suffix of cursor names for changes of lists. Alone, the name of the row with the last time that
-# these were delivered (``is_due``).
-OF_LISTS = "?lists"
+# these were delivered (``restart_if_due``).
+LIST_CURSOR_SUFFIX = "?lists"
 
 
 def create_cursors() -> None:
@@ -411,23 +419,23 @@ def create_cursors() -> None:
 
     If the last change is unknown, because the database cannot be reached, start before the first.
     """
-    for alias, state in each(tip).items():
+    for alias, state in each(read_state).items():
         last = START if state is None else state.last
         cursor_of(alias, last)
-        cursor_of(alias + OF_LISTS, last)
+        cursor_of(alias + LIST_CURSOR_SUFFIX, last)
 
 
-def has_changed(name: str, digest: str) -> bool:
+def store_digest(name: str, digest: str) -> bool:
     """Store a digest under a name. Return whether another digest was stored before."""
     _, is_new = rows(BroadcastCursor).get_or_create(name=name, defaults={"holder": digest})
     others = rows(BroadcastCursor).filter(pk=name).exclude(holder=digest)
     return not is_new and bool(others.update(holder=digest))
 
 
-def is_due(name: str, every: float) -> bool:
-    """Whether ``every`` seconds are over since this was last True, in any process.
+def restart_if_due(name: str, every: float) -> bool:
+    """Return whether ``every`` seconds are over. If they are, start to count anew.
 
-    Only one of the processes that ask gets True.
+    The time is stored, so of all processes only one gets True in each interval.
     """
     cursor_of(name, 0)
     now, pause = databases.now(), timedelta(seconds=every)
@@ -464,35 +472,36 @@ def reset_cursor(found: BroadcastCursor) -> None:
 @one_transaction
 def deliver(
     claimed: ClaimedChanges, messages: Messages, visibility: Visibility = (),
-    snapshots: Mapping[str, VisibleUris] = NO_SNAPSHOTS, *, over: bool = False,
+    snapshots: Mapping[str, VisibleUris] = NO_SNAPSHOTS, *, is_last_chunk: bool = False,
     is_retry: bool = False,
 ) -> list[int]:  # fmt: skip
     """Notify sessions and move the cursor in one transaction. Return the streams to wake.
 
-    ``over`` means that they are the last of the page. Only then ``snapshots`` are stored, because a
-    process that continues the page needs the visibility from before it. Use ``is_retry=True`` to
-    repeat it after an unknown commit. Raise ``ClaimLost`` if another process has the claim.
+    ``is_last_chunk`` means that no sessions of the page are left. Only then ``snapshots`` are
+    stored, because a process that continues the page needs the visibility from before it. Use
+    ``is_retry=True`` to repeat it after an unknown commit. Raise ``ClaimLost`` if another process
+    has the claim.
     """
     last = max(messages, default=claimed.notified)
     # The first statement locks the cursor and checks the fencing token, so a process that lost the
     # claim writes nothing.
     mine = rows(BroadcastCursor).filter(pk=claimed.name, claim=claimed.claim, seq__lt=claimed.until)
-    done = {"seq": claimed.until, "notified": 0} if over else {"notified": last}
-    if not (mine if over else mine.filter(notified__lt=last)).update(**done):
-        if is_retry and _is_done(claimed, last, over=over):
+    done = {"seq": claimed.until, "notified": 0} if is_last_chunk else {"notified": last}
+    if not (mine if is_last_chunk else mine.filter(notified__lt=last)).update(**done):
+        if is_retry and _is_done(claimed, last, is_last_chunk=is_last_chunk):
             return []
         raise ClaimLost(ClaimLost.__doc__)
     if visibility:
         sessions.store_visibility(visibility)
-    if over and snapshots:
+    if is_last_chunk and snapshots:
         store_snapshots(snapshots)
     return streams.announce_here(messages) if messages else []
 
 
-def _is_done(claimed: ClaimedChanges, last: int, *, over: bool) -> bool:
+def _is_done(claimed: ClaimedChanges, last: int, *, is_last_chunk: bool) -> bool:
     """Whether the first attempt was committed."""
     mine = rows(BroadcastCursor).filter(pk=claimed.name, claim=claimed.claim)
-    if over:
+    if is_last_chunk:
         return bool(mine.filter(seq=claimed.until).exists())
     return bool(mine.filter(notified__gte=last).exists())
 
@@ -506,7 +515,8 @@ INTERESTS_RETRY_SECONDS = 5.0  # without another attempt after they could not be
 INTERESTS_RENEWAL_SECONDS = 600.0  # after which a process renews its interests
 UNCOMMITTED = timedelta(days=1)  # how far ``since`` is in the future until the insert is committed
 INTEREST_LIFETIME = timedelta(hours=1)  # age after which the holder of an interest counts as dead
-SESSIONS, LISTS = "", "lists"  # the holder for subscriptions of sessions, and for their lists
+# Holders of the interests that sessions have: in their subscriptions, and in lists.
+SESSIONS_HOLDER, LISTS_HOLDER = "", "lists"
 ANYTHING = "?"  # in place of a model: changes that the project's code announces
 
 
@@ -549,10 +559,10 @@ def prune_interests() -> int:
     """
     old = rows(Interest).filter(at__lt=databases.now() - INTEREST_LIFETIME)
     theirs = Exists(rows(Subscription).filter(place__startswith=OuterRef("model")))
-    unwanted = list(old.filter(holder=SESSIONS).exclude(theirs).values_list("pk", flat=True))
+    unwanted = list(old.filter(holder=SESSIONS_HOLDER).exclude(theirs).values_list("pk", flat=True))
     if not rows(Session).exists():
-        unwanted += old.filter(holder=LISTS).values_list("pk", flat=True)
-    gone = erase(old.exclude(holder__in=(SESSIONS, LISTS)))
+        unwanted += old.filter(holder=LISTS_HOLDER).values_list("pk", flat=True)
+    gone = erase(old.exclude(holder__in=(SESSIONS_HOLDER, LISTS_HOLDER)))
     return gone + erase(
         rows(Interest).filter(pk__in=unwanted, at__lt=databases.now() - INTEREST_LIFETIME)
     )

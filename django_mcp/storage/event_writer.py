@@ -93,7 +93,7 @@ class EventWriter:
         self._next_commit: asyncio.Future[None] = self._loop.create_future()  # resolved by it
         self._is_scheduled = False  # whether the task runs or will be started
 
-    def say(
+    def queue_message(
         self,
         to: EventAddress,
         text: str,

@@ -89,7 +89,7 @@ async def run_with_retries(function: Callable[..., T], *args: Any, **kwargs: Any
             if is_break(error):
                 outages.note_break(error, settings.DATABASE)
             elif isinstance(error, LeaseDoubtful):  # a consequence of an outage
-                logger.debug("The lease is in doubt; a job of the session database is tried again")
+                logger.debug("The lease may have expired; a job of the session database is retried")
             else:
                 logger.warning("The session database is busy; the job is retried: %s", error)
             counts.failures += 1

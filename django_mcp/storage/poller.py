@@ -6,7 +6,7 @@ poll, or 1 second after it if wake-ups from other processes work. The same poll 
 were cancelled, questions that timed out, and calls of dead processes.
 
 A timer of the event loop does what must happen even while the database is down: it sends
-keep-alives, and stops the calls of this process when its lease is in doubt.
+keep-alives, and stops the calls of this process when its lease may have expired.
 
 ``changes.feed`` polls the change logs. It uses a thread of its own, because a lock that a
 transaction of the project holds may block it.
@@ -38,9 +38,10 @@ from .wakeups import StreamWakeup, channel_layer, stream_wakeups
 logger = logging.getLogger("django_mcp")
 POLL_INTERVAL_SECONDS = 0.2
 MAX_POLL_INTERVAL_SECONDS = 1.0  # if wake-ups work, or polls take long
-# The pause after a poll is at least 50 times its CPU time and 4 times its duration, up to
-# ``MAX_POLL_INTERVAL_SECONDS``, so that polling takes about a fiftieth of a CPU.
-CPU_COST_FACTOR, COST_FACTOR = 50, 4
+# The pause after a poll is at least 50 times its CPU time, so that polling takes about a fiftieth
+# of a CPU, and 4 times its duration, so that slow polls occupy the database for at most a fifth of
+# the time. It is not longer than ``MAX_POLL_INTERVAL_SECONDS``.
+CPU_COST_FACTOR, DURATION_COST_FACTOR = 50, 4
 OVERDUE_INTERVAL_SECONDS = 1.0  # between two queries for questions that timed out
 LAST_SEEN_INTERVAL_SECONDS = 60.0  # between two updates of ``last_seen`` of connected sessions
 PRUNE_INTERVAL_SECONDS = 1200.0  # at most, between two deletions of expired rows
@@ -112,8 +113,9 @@ class Poller:
         self._wakeups = stream_wakeups()
         self._states: dict[int, tuple[int, ...]] = {}  # of the streams, at the last poll
         self._totals: Totals = ([], ())
-        # Whether a claim was perhaps committed although its result was lost.
-        self.is_in_doubt = False
+        # Set when a claim may have been committed although its result was lost. The next poll then
+        # recounts the calls.
+        self.needs_recount = False
         # Ids and fences of calls that this process owns and that did not run at the last recount.
         self._not_running: set[tuple[int, int]] = set()
         self._claims_open = self._claims_begun = 0
@@ -176,11 +178,12 @@ class Poller:
 
         Other processes take over the calls that are still running here.
         """
-        holding = bool(self._runner and self._runner.held())
+        holding = bool(self._runner and self._runner.running_ids())
         self.runner = None
         with suppress(Busy):
-            # Wait for the poll that is running in the pool's one thread: it may begin a lease.
-            await threads.polling.run(bool)
+            # Wait for the running poll, because it may begin a lease. The pool has one thread, so
+            # this empty job starts when the poll has ended.
+            await threads.polling.run(lambda: None)
         if holding:
             await jobs.run_with_retries(partial(lease.end, holding=True))
         else:  # without calls it is enough to try once: there is nothing to take over
@@ -222,10 +225,11 @@ class Poller:
             yield
         finally:
             self._claims_open -= 1
-            self.is_in_doubt |= jobs.counts.failures != before
-            # Only while it waits between two polls: a stopped poller would not set it again.
-            if self.is_in_doubt and not self._claims_open and self._is_pausing:
-                # Without this, a busy process begins the next claim before it can recount.
+            self.needs_recount |= jobs.counts.failures != before
+            # Recount at once, and allow no further claim before: in a busy process there would
+            # always be an open one. Only while the poller pauses: the poll that follows sets
+            # ``_may_claim`` again, and a stopped poller never would.
+            if self.needs_recount and not self._claims_open and self._is_pausing:
                 self._may_claim.clear()
                 self._poll_now.set()
 
@@ -237,7 +241,7 @@ class Poller:
     @property
     def _is_busy(self) -> bool:
         """Whether clients read streams here or calls run here, so that polls must be frequent."""
-        return bool(self._wakeups) or bool(self._runner and self._runner.held())
+        return bool(self._wakeups) or bool(self._runner and self._runner.running_ids())
 
     async def _run(self) -> None:
         while self._is_wanted:
@@ -280,7 +284,7 @@ class Poller:
     def _note_failure(self) -> None:
         # While nothing could be read, no process counts as silent.
         self._observer.reset()
-        self.is_in_doubt, self._cost = True, MAX_POLL_INTERVAL_SECONDS
+        self.needs_recount, self._cost = True, MAX_POLL_INTERVAL_SECONDS
 
     # Called by a timer, which works while the database cannot be read.
 
@@ -295,15 +299,16 @@ class Poller:
         """Have idle connections send a keep-alive. One timer serves all of them."""
         quiet = time.monotonic() - settings.KEEPALIVE
         for reader in self._wakeups:
-            if reader.since <= quiet:
-                reader.nudge()
+            if reader.idle_since <= quiet:
+                reader.send_keepalive()
 
     def _stop_calls_if_lease_is_doubtful(self) -> None:
         """Stop the calls of all loops before other processes take them over."""
         if not lease.is_doubtful:
             return
         logger.warning(
-            "Lease in doubt: other processes may take this one for dead. Its calls are stopped"
+            "Lease may have expired: no heartbeat could be stored. The calls of this process stop, "
+            "because other processes may take them over"
         )
         for loop, one in poller.instances():
             if loop is not self._loop:
@@ -314,9 +319,9 @@ class Poller:
 
     def stop_calls(self) -> None:
         """Stop the calls. Under its next id, this process takes over those without a response."""
-        self.is_in_doubt = True  # so that the next poll recounts the calls
+        self.needs_recount = True  # so that the next poll recounts the calls
         if self._runner is not None:
-            self._runner.stop(self._runner.held())
+            self._runner.stop(self._runner.running_ids())
 
     def _prune_if_due(self) -> None:
         if self._prune_timer.restart_if_due():
@@ -327,8 +332,8 @@ class Poller:
 
     async def _poll(self) -> None:
         runner, streams = self._runner, self._wakeups.streams()
-        held = list(runner.held()) if runner else []
-        if self.is_in_doubt and not self._claims_open:
+        held = list(runner.running_ids()) if runner else []
+        if self.needs_recount and not self._claims_open:
             self._may_claim.clear()  # no new claims until the recount has run
         found = await threads.polling.run(
             jobs.run_or_disconnect, self._read_rows, streams, self._sessions_to_touch(), held
@@ -340,10 +345,12 @@ class Poller:
             if row is None or row != before.get(stream):
                 state = None if row is None else StreamState(*row)
                 for reader in self._wakeups.at(stream):
-                    reader.see(state)
+                    reader.update_state(state)
         if runner:
             self._pass_to_runner(runner, found)
-            if not self._claims_open and (self._recount_timer.restart_if_due() or self.is_in_doubt):
+            if not self._claims_open and (
+                self._recount_timer.restart_if_due() or self.needs_recount
+            ):
                 await self._recount(runner)
 
     def _sessions_to_touch(self) -> set[int]:
@@ -354,9 +361,9 @@ class Poller:
 
     def _pass_to_runner(self, runner: CallManager, found: PollResult) -> None:
         if found.stopped:
-            runner.recheck(found.stopped)
+            runner.stop_if_lost(found.stopped)
         for overdue in found.overdue:
-            runner.expired(overdue)
+            runner.handle_timeout(overdue)
         for call in found.orphans:
             runner.take_over(call)
 
@@ -372,18 +379,20 @@ class Poller:
         """
         self._may_claim.clear()  # ``_poll_safely`` sets it again
         before = _claims_begun()
-        running = [id for _, one in poller.instances() if one.runner for id in one.runner.held()]
+        running = [
+            id for _, one in poller.instances() if one.runner for id in one.runner.running_ids()
+        ]
         found = await threads.polling.run(self._read_owned_calls, running)
         if before is None or _claims_begun() != before:
             return  # another loop claimed a call meanwhile, and ``running`` may lack it
-        was_in_doubt, self.is_in_doubt = self.is_in_doubt, False
+        had_to_recount, self.needs_recount = self.needs_recount, False
         if any(call.process in lease.former for call in found):
             self._recount_timer.make_due()  # some of them have not ended, or there are more
         found = [call for call in found if call.pk not in running]
         last_time, self._not_running = self._not_running, {(call.pk, call.fence) for call in found}
         for call in found:
             is_former = call.process in lease.former
-            if was_in_doubt or is_former or (call.pk, call.fence) in last_time:
+            if had_to_recount or is_former or (call.pk, call.fence) in last_time:
                 runner.resume(call)
 
     # Called in the thread of the pool ``polling``.
@@ -403,7 +412,7 @@ class Poller:
         if (runner := self._runner) is not None:
             self._read_calls(runner, found, lease.hold(), held)
         took, work = time.perf_counter() - began, time.thread_time() - worked
-        found.cost = max(COST_FACTOR * took, CPU_COST_FACTOR * work)
+        found.cost = max(DURATION_COST_FACTOR * took, CPU_COST_FACTOR * work)
         return found
 
     def _read_states(self, ids: list[int]) -> PollResult:
@@ -424,7 +433,7 @@ class Poller:
         if runner.is_ending:
             return
         if self._overdue_timer.restart_if_due():
-            found.overdue = calls.overdue(databases.now(), mine, runner.withdrawals)
+            found.overdue = calls.overdue(databases.now(), mine, runner.withdrawal_messages)
         if self._takeover_timer.restart_if_due():
             found.orphans = self._take_over_orphans(mine)
 
@@ -433,6 +442,9 @@ class Poller:
         asked = time.monotonic()
         beats = leases.beats()
         if mine not in beats:  # another process has declared this one dead
+            # The calls are not stopped, because their rows can be read. A call that another process
+            # takes over gets a new fencing token, with which writes from here are rejected, and the
+            # next poll stops it. All others continue.
             lease.abandon()
             return []
         for dead in self._observer.dead(beats, asked):

@@ -28,7 +28,7 @@ Connection = AsyncConnection[Any]
 NOT_OURS = frozenset(("cursor_factory", "context"))
 NAME = "django_mcp wakeups"  # in pg_stat_activity
 LISTEN = sql.SQL("LISTEN {}")
-POOLED = "There is a pool, such as PgBouncer, before PostgreSQL, and LISTEN does not go through it"
+POOLED = "A pooler, such as PgBouncer, is in front of PostgreSQL, and LISTEN does not go through it"
 
 
 class PostgresLayer:

@@ -1,10 +1,12 @@
 """
 Retention: delete old events, idle sessions, calls, steps, changes and interests.
 
+``prune`` runs in the poller of each process every 10 to 20 minutes, and in ``manage.py mcp_prune``.
+
 Rows are deleted in small transactions, so that nothing waits long for their locks. Open streams
 and calls that are not done are left alone. A closed stream keeps its responses as long as its
-session exists, within a limit of bytes. The only stream of an HTTP+SSE session is never closed:
-its expiry_time events are deleted, responses included.
+session exists. The only stream of an HTTP+SSE session is never closed, so its old events are
+deleted, responses included.
 """
 
 from __future__ import annotations
@@ -17,8 +19,7 @@ from typing import Any
 from django.db.models import F, QuerySet, Sum
 
 from ..models import DONE, Call, Event, Session, Stream
-from . import calls as steps
-from . import change_log, databases
+from . import calls, change_log, databases
 from .databases import erase, one_transaction, rows
 from .sessions import expiry_time, retire
 from .streams import REPLAY_TIME, cancel_lifetime
@@ -31,15 +32,16 @@ CALLS_LIFETIME = timedelta(days=1)
 def prune(*, now: datetime | None = None) -> dict[str, int]:
     """Delete expired rows. Return how many rows of each kind were deleted."""
     now = now or databases.now()
-    early = rows(Call).filter(stream=None, created__lt=now - cancel_lifetime())
+    # Rows without a stream, which hold cancels that arrived before their requests.
+    early_cancels = rows(Call).filter(stream=None, created__lt=now - cancel_lifetime())
     endless = _endless()
     return {
         "events": sum(_delete_events_of_closed(stream) for stream in _ended(now - REPLAY_TIME))
         + sum([_delete_events_before(stream, now - REPLAY_TIME) for stream in endless]),
         "sessions": sum(_retire(session, expiry_time(now)) for session in _idle(expiry_time(now))),
-        "calls": _erase_in_pages(early)
+        "calls": _erase_in_pages(early_cancels)
         + sum([_delete_calls(stream, now - CALLS_LIFETIME) for stream in endless]),
-        "steps": steps.expire(),
+        "steps": calls.delete_expired_steps(),
         "changes": sum(
             filter(None, change_log.each(partial(change_log.prune_changes, now=now)).values())
         ),
@@ -49,7 +51,11 @@ def prune(*, now: datetime | None = None) -> dict[str, int]:
 
 
 def _ended(before: datetime) -> Iterator[int]:
-    """Yield the streams that were closed before that time and still have all events."""
+    """Yield the streams that were closed before that time and still have all events.
+
+    The caller must pass each to ``_delete_events_of_closed`` before it takes the next. That sets
+    ``ended`` to None. Otherwise the same streams would be found again and again.
+    """
     found = rows(Stream).filter(closed=True, ended__lt=before).order_by("ended")
     while page := list(found.values_list("pk", flat=True)[:ROWS_PER_TRANSACTION]):
         yield from page
@@ -64,6 +70,7 @@ def _delete_events_of_closed(stream_id: int) -> int:
     stream.update(first=F("last") if finished else F("last") + 1)
     count = _erase_in_pages(events.filter(final=False))
     size = events.aggregate(size=Sum("size"))["size"]
+    # Without ``ended``, the stream is not found by ``_ended`` again.
     stream.update(size=size or 0, ended=None)
     return count
 
@@ -104,16 +111,21 @@ def _delete_range(stream_id: int, first: int, end: int) -> int:
 
 
 def _delete_calls(stream_id: int, before: datetime) -> int:
-    over = rows(Call).filter(stream=stream_id, state=DONE, created__lt=before)
+    """Delete a stream's finished calls from before that time. Return how many."""
+    finished = rows(Call).filter(stream=stream_id, state=DONE, created__lt=before)
     count = 0
-    while page := list(over.values_list("pk", flat=True)[:ROWS_PER_TRANSACTION]):
+    while page := list(finished.values_list("pk", flat=True)[:ROWS_PER_TRANSACTION]):
         count += _delete_page_of_calls(stream_id, page)
     return count
 
 
 @one_transaction
 def _delete_page_of_calls(stream_id: int, calls: list[int]) -> int:
-    """Delete calls, and make room for as many on their stream by raising ``pending_responses``."""
+    """Delete finished calls of an endless stream, and allow as many new ones. Return how many.
+
+    ``pending_responses`` of an endless stream starts at ``models.ENDLESS`` and decreases with each
+    response, so the deleted calls are added to it.
+    """
     # Lock the stream, so that of two processes that delete the same calls only one counts them.
     rows(Stream).filter(pk=stream_id).update(pending_responses=F("pending_responses"))
     count = erase(rows(Call).filter(pk__in=calls))

@@ -52,7 +52,7 @@ class StreamReader:
 
     __slots__ = (
         "_buffer", "_ending", "_is_keepalive_due", "_last", "_waiter", "_wakeups", "after",
-        "may_return", "number", "session", "since", "stream",
+        "may_return", "number", "session", "idle_since", "stream",
     )  # fmt: skip
 
     def __init__(
@@ -67,7 +67,7 @@ class StreamReader:
     ) -> None:
         self.session, self.stream, self.number, self.after = session, stream, number, after
         self.may_return = may_return  # whether its client reconnects when the connection is closed
-        self.since = time.monotonic()  # when ``events`` last returned
+        self.idle_since = time.monotonic()  # when ``events`` last returned (monotonic clock)
         self._last: int | None = None  # the number of the latest event; None: read the rows
         self._ending: StreamEnd | None = None
         self._buffer: list[Event] | None = None  # events of wake-ups, which need not be read
@@ -112,7 +112,7 @@ class StreamReader:
                 if found is None:
                     await self._wait()
             if found is not None:
-                self.since = time.monotonic()
+                self.idle_since = time.monotonic()
                 return found
 
     def _take_buffer(self) -> Sequence[Event] | None:
@@ -137,7 +137,7 @@ class StreamReader:
         self._last = self.after if self._last is None else self._last
         async with self._wakeups.reads:
             state, found = await run_with_retries(_read_page, self.stream, self.after)
-        self.see(state)
+        self.update_state(state)
         if state is None or self._ending in IMMEDIATE_ENDS:
             return self._ending
         following = [one for number, one in enumerate(found, self.after + 1) if one[0] == number]
@@ -186,7 +186,7 @@ class StreamReader:
         )
         self._buffer = kept if is_small else None
 
-    def see(self, state: StreamState | None) -> None:
+    def update_state(self, state: StreamState | None) -> None:
         """Update from the row of the stream. None: the row was deleted."""
         if state is None:
             self._ending = StreamEnd.GONE
@@ -212,8 +212,8 @@ class StreamReader:
         self._ending = why
         self._wake()
 
-    def nudge(self) -> None:
-        """Have the connection send a keep-alive."""
+    def send_keepalive(self) -> None:
+        """Make ``events`` return an empty page now, so that the connection sends a keep-alive."""
         self._is_keepalive_due = True
         self._wake()
 

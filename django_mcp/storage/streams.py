@@ -51,7 +51,9 @@ SIZE_CHECKED_ONE_IN, STREAMS_PER_CHECK = 10, 20
 MAX_STANDALONE_STREAMS = 4  # open standalone streams of one session
 MAX_NOTIFICATIONS = MAX_SUBSCRIPTIONS_PER_SESSION + 10
 CLOSED_UNSENT: dict[str, Any] = {"closed": True, "released": 1}  # closed before anything was sent
-Encoder = Callable[[Sequence[str]], Sequence[str]]  # returns the notifications for marks
+NotificationEncoder = Callable[
+    [Sequence[str]], Sequence[str]
+]  # returns the notifications for marks
 
 
 class StreamState(NamedTuple):
@@ -95,7 +97,7 @@ def open(
     finals: Sequence[str] = (),
     pending_responses: int | None = None,
     standalone: bool = False,
-    words: Encoder | None = None,
+    encode_marks: NotificationEncoder | None = None,
     nonce: str = "",
     is_retry: bool = False,
 ) -> Stream:
@@ -106,8 +108,8 @@ def open(
     ``cancelled``, and gets no response.
 
     A ``standalone`` stream becomes the session's current one. It begins with the events of earlier
-    streams that may not have been sent, and with ``words(marks)``, the notifications for what
-    changed while there was no stream.
+    streams that may not have been sent, and with ``encode_marks(marks)``, the notifications for
+    what changed while there was no stream.
 
     ``unbegun`` are the request ids of calls that have not begun: no other call may have them. Use
     ``is_retry=True`` with the same ``nonce`` to repeat it after an unknown commit: there will be
@@ -120,7 +122,7 @@ def open(
     _count_stream(session.pk)  # it locks the session: of two workers one sees the other's calls
     if randrange(SIZE_CHECKED_ONE_IN) < max(1, len(calls)):  # a batch brings as many responses
         _delete_oldest_events(session.pk)
-    if missed := _missed(session.pk, words) if standalone else ():
+    if missed := _missed(session.pk, encode_marks) if standalone else ():
         _note_repeated(session.pk, closed=True)
     stream = Stream(session_id=session.pk, standalone=standalone, nonce=nonce)
     expected = len(calls) if pending_responses is None else pending_responses
@@ -305,18 +307,18 @@ def _make_current(session: Session, stream: Stream) -> None:
     session.current, session.pending_changes = stream.pk, []
 
 
-def _missed(session_id: int, words: Encoder | None, **which: Any) -> list[str]:
+def _missed(session_id: int, encode_marks: NotificationEncoder | None, **which: Any) -> list[str]:
     """Return the latest ``MAX_NOTIFICATIONS`` that the client may have missed.
 
     These are the events of streams on which nothing was sent, and notifications for the marks.
     """
-    if words is None:
+    if encode_marks is None:
         return []
     streams = _unsent(session_id).filter(**which)
     found = rows(Event).filter(stream__in=list(streams.values_list("pk", flat=True)))
     events = list(found.order_by("pk").values_list("data", flat=True))
     marks = list(rows(Session).values_list("pending_changes", flat=True).get(pk=session_id))
-    notifications = words(marks) if marks else ()
+    notifications = encode_marks(marks) if marks else ()
     # Of equal notifications the last one stays.
     latest_first = list(dict.fromkeys(reversed([*events, *notifications])))
     return latest_first[:MAX_NOTIFICATIONS][::-1]
@@ -393,12 +395,14 @@ def _store_marks(
 # Connections.
 
 
-def take(session: Session, stream_id: int, words: Encoder | None = None) -> StreamState | None:
+def take(
+    session: Session, stream_id: int, encode_marks: NotificationEncoder | None = None
+) -> StreamState | None:
     """Begin to read a stream on another connection. Return its state: ``reader`` is the connection.
 
     The connection before it ends, because it has a lower number. Return None if the session has no
-    such stream. An open standalone stream becomes the session's current one, and ``words(marks)``
-    are appended to it for what changed meanwhile.
+    such stream. An open standalone stream becomes the session's current one, and
+    ``encode_marks(marks)`` are appended to it for what changed meanwhile.
     """
     if not 0 < stream_id < 2**63:
         return None
@@ -407,19 +411,23 @@ def take(session: Session, stream_id: int, words: Encoder | None = None) -> Stre
     if kind is None:
         return None
     try:
-        return _take(session, stream_id, words, is_open_standalone=kind == (True, False))
+        return _take(session, stream_id, encode_marks, is_open_standalone=kind == (True, False))
     except SessionEnded:
         return None
 
 
 @one_transaction
 def _take(
-    session: Session, stream_id: int, words: Encoder | None, *, is_open_standalone: bool
+    session: Session,
+    stream_id: int,
+    encode_marks: NotificationEncoder | None,
+    *,
+    is_open_standalone: bool,
 ) -> StreamState | None:
     if is_open_standalone:
         lock(session.pk, current=stream_id)
         session.current = stream_id
-        missed, to = _missed(session.pk, words, **CLOSED_UNSENT), EventAddress(stream_id)
+        missed, to = _missed(session.pk, encode_marks, **CLOSED_UNSENT), EventAddress(stream_id)
         if missed and append_here({to: missed})[to]:
             _note_repeated(session.pk, **CLOSED_UNSENT)
     if not rows(Stream).filter(pk=stream_id).update(reader=F("reader") + 1):

@@ -77,11 +77,11 @@ DEFAULTS: Options = {
 
 def principal_of(user: Any, scopes: Iterable[str] | None) -> Principal:
     """Return the principal of ``user``. None is anonymous. ``scopes`` of None means no token."""
-    found = anonymous().user if user is None else _as_loaded(user)
+    found = anonymous().user if user is None else _copy_user(user)
     return Principal(found, None if scopes is None else Auth(frozenset(scopes)))
 
 
-def _as_loaded(user: Any) -> Any:
+def _copy_user(user: Any) -> Any:
     """Return a copy of the user. Authentication backends cache permissions on the user object."""
     if not isinstance(user, Model):
         return user
@@ -401,19 +401,19 @@ class AsyncClient:
 
     async def _listen(self, key: str, wanted: JSON) -> None:
         """Keep a ``subscriptions/listen`` request open. Return when it is acknowledged."""
-        listen = self._peer.spawn(self._held(wanted))
+        listen = self._peer.spawn(self._hold_listen(wanted))
         self._listens[key] = listen
-        found = await self.until(lambda: listen.done() or self._acknowledged())
+        found = await self.until(lambda: listen.done() or self._take_acknowledgement())
         if found is True:
             listen.result()  # raises the reason
         elif key and key not in found.get("resourceSubscriptions", ()):
             listen.cancel()
             raise RpcError({"code": ResourceNotFound.code, "message": f"Resource not found: {key}"})
 
-    async def _held(self, wanted: JSON) -> None:
+    async def _hold_listen(self, wanted: JSON) -> None:
         await self._peer.request("subscriptions/listen", {"notifications": wanted})
 
-    def _acknowledged(self) -> Any:
+    def _take_acknowledgement(self) -> Any:
         for told in self.notifications:
             if told["method"] == ACKNOWLEDGED:
                 self.notifications.remove(told)

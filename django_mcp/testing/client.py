@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..declarations.server import Server
 
 T = TypeVar("T")
-WITHIN = (
+SYNC_IN_LOOP_MESSAGE = (
     "A synchronous client cannot be used where an event loop runs, as in an async test: "
     "use AsyncClient, which is awaited (async_mcp_client, or self.async_mcp)."
 )
@@ -41,37 +41,38 @@ class Loop:
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
-        self._errands: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
-        self._wanted: asyncio.Event | None = None
+        # Functions of the test that coroutines want called, each with the future for its result.
+        self._pending_functions: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        self._has_functions: asyncio.Event | None = None  # set when one is added
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of ``work``. Run the test's functions in between."""
         if _is_running():
             work.close()
-            raise RuntimeError(WITHIN)
+            raise RuntimeError(SYNC_IN_LOOP_MESSAGE)
         task = self._runner.get_loop().create_task(work, context=copy_context())
         try:
             while True:
-                self._runner.run(self._until(task))
+                self._runner.run(self._run_until(task))
                 if task.done():
                     return task.result()
-                self._do(*self._errands.popleft())
+                self._call_function(*self._pending_functions.popleft())
         except BaseException:
             task.cancel()
             raise
         finally:
             wait_for_jobs()
 
-    async def _until(self, task: asyncio.Task[Any]) -> None:
+    async def _run_until(self, task: asyncio.Task[Any]) -> None:
         """Run until the task is done or a function of the test has to be called."""
-        self._wanted = asyncio.Event()
-        if self._errands:
+        self._has_functions = asyncio.Event()
+        if self._pending_functions:
             return
-        wanted = asyncio.ensure_future(self._wanted.wait())
-        await asyncio.wait([task, wanted], return_when=asyncio.FIRST_COMPLETED)
-        wanted.cancel()
+        has_functions = asyncio.ensure_future(self._has_functions.wait())
+        await asyncio.wait([task, has_functions], return_when=asyncio.FIRST_COMPLETED)
+        has_functions.cancel()
 
-    def _do(self, function: Callable[[], Any], answer: asyncio.Future[Any]) -> None:
+    def _call_function(self, function: Callable[[], Any], answer: asyncio.Future[Any]) -> None:
         wait_for_jobs()
         try:
             value = function()
@@ -83,9 +84,9 @@ class Loop:
     async def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call ``function`` in the test's thread while the event loop is paused."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._errands.append((partial(function, *args), answer))
-        if self._wanted is not None:
-            self._wanted.set()
+        self._pending_functions.append((partial(function, *args), answer))
+        if self._has_functions is not None:
+            self._has_functions.set()
         return await answer
 
     def close(self) -> None:
@@ -182,12 +183,14 @@ class Client:
 
     def start(self, tool: str, /, **arguments: Any) -> Running:
         """Start a call without waiting for it. It continues whenever the client is used."""
-        return self._run(self._started(tool, arguments))
+        return self._run(self._start(tool, arguments))
 
-    async def _started(self, tool: str, arguments: JSON) -> Running:
+    async def _start(self, tool: str, arguments: JSON) -> Running:
         await self._inner.open()
         task = self._inner.start(tool, **arguments)
-        for _ in range(10):  # Let the event loop send the request.
+        # Let the event loop send the request. The task needs a few rounds of the loop to do so, and
+        # ten are more than enough. If they were not, the request would be sent at the next use.
+        for _ in range(10):
             await asyncio.sleep(0)
         return Running(self._loop, task)
 

@@ -73,11 +73,11 @@ class Peer:
         seconds: float,
         application: Any = None,
     ) -> None:
-        self.server, self.revision = server, _named("revision", REVISIONS, revision)
+        self.server, self.revision = server, _find("revision", REVISIONS, revision)
         self.capabilities, self.log_level, self.seconds = capabilities, log_level, seconds
         self.answers = Answers(**answers)
         ends = Ends(self, server, self.revision, principal, application)
-        self.wire = _named("transport", WIRES, transport)(ends)
+        self.wire = _find("transport", WIRES, transport)(ends)
         self.notifications: list[JSON] = []
         self.progress: list[Progress] = []
         self.logs: list[Log] = []
@@ -103,9 +103,9 @@ class Peer:
                 watch()
                 self._is_watching = True
                 await self.wire.open()
-            self.opened = await self._introduced() if self.revision.handshake else {}
+            self.opened = await self._initialize() if self.revision.handshake else {}
 
-    async def _introduced(self) -> JSON:
+    async def _initialize(self) -> JSON:
         given = {
             "protocolVersion": self.revision.name,
             "capabilities": self.capabilities,
@@ -150,8 +150,8 @@ class Peer:
                 continue
             waiting = self._waiting.get(about if id is None and about is not None else id or "")
             method = None if waiting is None or "method" in one else waiting.method
-            self._safely(self.heard, one, method)
-            self._safely(self._sort, one, waiting, status)
+            self._run_safely(self.heard, one, method)
+            self._run_safely(self._sort, one, waiting, status)
         self._arrived.set()
 
     def _fail_waiting(self, error: JSON, status: int | None) -> None:
@@ -159,14 +159,14 @@ class Peer:
 
         The server could not read a message, so it does not know which request the error answers.
         """
-        self._safely(self.heard, error, None)
+        self._run_safely(self.heard, error, None)
         waiting = [one for one in self._waiting.values() if not one.response.done()]
         for one in waiting:
             # A listen was read long ago, unless it is the only request.
             if one.method != "subscriptions/listen" or len(waiting) == 1:
                 one.response.set_result(error | {"status": status})
 
-    def _safely(self, step: Callable[..., None], *args: Any) -> None:
+    def _run_safely(self, step: Callable[..., None], *args: Any) -> None:
         try:
             step(*args)
         except Exception as problem:
@@ -224,7 +224,7 @@ class Peer:
         """Answer a request of the server with a response."""
         response: JSON = {"jsonrpc": "2.0", "id": question["id"]}
         try:
-            response["result"] = await self._answered(question)
+            response["result"] = await self._answer(question)
         except Exception as problem:
             # The server gets an error so that its call ends. The test gets the exception.
             self.object(problem)
@@ -234,7 +234,7 @@ class Peer:
         except Exception as problem:
             self.object(problem)
 
-    async def _answered(self, question: JSON) -> JSON:
+    async def _answer(self, question: JSON) -> JSON:
         if question["method"] == "ping":
             return {}
         self.asked.append(question)
@@ -243,7 +243,7 @@ class Peer:
     async def _retry(self, result: JSON) -> JSON:
         """Return the parameters with which a request is repeated ("input_required")."""
         asked = result.get("inputRequests", {})
-        given = {key: await self._answered(one) for key, one in asked.items()}
+        given = {key: await self._answer(one) for key, one in asked.items()}
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         return {"inputResponses": given} | state
 
@@ -322,7 +322,7 @@ class Peer:
                 await self._arrived.wait()
 
 
-def _named(what: str, known: Mapping[str, T], name: str) -> T:
+def _find(what: str, known: Mapping[str, T], name: str) -> T:
     if name not in known:
         raise ValueError(f"There is no {what} {name!r}; there are: {', '.join(known)}.")
     return known[name]

@@ -57,7 +57,7 @@ class Answers:
         """Return the result that answers a question. Raise ``Unanswered``."""
         kind = _kind(method, params)
         if kind not in self._given:
-            raise Unanswered(_unanswered(method, params, kind))
+            raise Unanswered(_unanswered_message(method, params, kind))
         arguments, written = KINDS[kind](params)
         answer = self._given[kind]
         if inspect.iscoroutinefunction(answer):
@@ -71,7 +71,7 @@ def _kind(method: str, params: JSON) -> str:
     return {"sampling/createMessage": "sample", "roots/list": "roots"}.get(method, method)
 
 
-def _unanswered(method: str, params: JSON, kind: str) -> str:
+def _unanswered_message(method: str, params: JSON, kind: str) -> str:
     asked = params.get("message") or params.get("messages") or ""
     return (
         f"The server asked ({method}): {asked!r}, and nobody answers. "
@@ -99,20 +99,20 @@ def _filled_in(answer: Any, schema: JSON) -> JSON:
 
 
 def _page(params: JSON) -> tuple[tuple[Any, ...], Callable[[Any], JSON]]:
-    return (params.get("message", ""), params["url"]), _visited
+    return (params.get("message", ""), params["url"]), _page_result
 
 
-def _visited(answer: Any) -> JSON:
+def _page_result(answer: Any) -> JSON:
     if answer is not True and not isinstance(answer, Refusal):
         raise TypeError(f"{answer!r} says nothing of a page: answer True, DECLINE or CANCEL.")
     return {"action": "accept" if answer is True else answer.value}
 
 
 def _sample(params: JSON) -> tuple[tuple[Any, ...], Callable[[Any], JSON]]:
-    return (params.get("messages", []),), _sampled
+    return (params.get("messages", []),), _sampling_result
 
 
-def _sampled(answer: Any) -> JSON:
+def _sampling_result(answer: Any) -> JSON:
     said = {"role": "assistant", "model": MODEL, "stopReason": "endTurn"}
     if isinstance(answer, Mapping):
         return said | dict(answer)

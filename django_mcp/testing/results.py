@@ -250,16 +250,16 @@ class Answer:
         return self
 
     def _fail(self, what: str, shown: str | None = None) -> NoReturn:
-        raise AssertionError(f"{self.subject} {what}.\n{shown or self._told()}")
+        raise AssertionError(f"{self.subject} {what}.\n{shown or self._description()}")
 
-    def _told(self) -> str:
+    def _description(self) -> str:
         bugs = "".join("".join(traceback.format_exception(bug)) for bug in self.bugs)
         logged = f"\nThe server logged:\n{bugs}" if bugs else ""
         if self.error is not None:
             status = f" (HTTP {self.error.status})" if self.error.status else ""
-            data = "" if self.error.data is None else f"\n{_dumped(self.error.data, 2)}"
+            data = "" if self.error.data is None else f"\n{_to_json(self.error.data, 2)}"
             return f"Error {self.error.code}{status}: {self.error.message}{data}{logged}"
-        return f"What was got:\n{_dumped(self.raw, 2)}{logged}"
+        return f"What was got:\n{_to_json(self.raw, 2)}{logged}"
 
 
 class Result(Answer):
@@ -360,7 +360,7 @@ def _read(text: str) -> Any:
 
 def _everything(raw: JSON) -> str:
     """Return all visible text of a result: texts at any depth, and the data as JSON."""
-    data = [_dumped(raw["structuredContent"])] if "structuredContent" in raw else []
+    data = [_to_json(raw["structuredContent"])] if "structuredContent" in raw else []
     return "\n".join([*_texts(raw.get("content", ())), *data])
 
 
@@ -375,5 +375,5 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def _dumped(value: Any, indent: int | None = None) -> str:
+def _to_json(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent, ensure_ascii=False)

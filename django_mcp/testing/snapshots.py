@@ -164,10 +164,10 @@ FORGOTTEN = frozenset(("_meta",))  # irrelevant to what a client can do
 
 def canonical(found: Mapping[str, Iterable[JSON]]) -> JSON:
     """Return a catalog with each list sorted by name."""
-    return {kind: sorted(map(_kept, items), key=_key) for kind, items in found.items()}
+    return {kind: sorted(map(_without_volatile, items), key=_key) for kind, items in found.items()}
 
 
-def _kept(item: JSON) -> JSON:
+def _without_volatile(item: JSON) -> JSON:
     return {key: item[key] for key in item if key not in FORGOTTEN}
 
 
@@ -194,10 +194,10 @@ def assert_matches(found: JSON, path: str | Path) -> None:
     elif missing:
         raise AssertionError(f"There is no {file}: run the test once without CI, and commit it.")
     elif (before := file.read_text(encoding="utf-8")) != now:
-        raise AssertionError(_changed(file, before, now))
+        raise AssertionError(_differences(file, before, now))
 
 
-def _changed(file: Path, before: str, now: str) -> str:
+def _differences(file: Path, before: str, now: str) -> str:
     """Return the differences as sentences and as a unified diff."""
     said = differences(json.loads(before), json.loads(now))
     lines = difflib.unified_diff(before.splitlines(), now.splitlines(), str(file), "now", n=2)

@@ -161,7 +161,9 @@ class StdioWire(Wire):
         self._theirs = (reading, writing)
         ends = self.ends
         host = answered_to(public_host(), IN_TESTS)
-        served = serve(ends.server, ends.principal, reading, writing, caught=False, host=host)
+        served = serve(
+            ends.server, ends.principal, reading, writing, handles_signals=False, host=host
+        )
         self._served = self._loop.create_task(served)
         self._reader_thread = threading.Thread(
             target=self._read_lines, name="mcp-test-pipe", daemon=True
@@ -316,9 +318,9 @@ class HttpWire(Wire):
             if self.drop_after is not None:
                 asyncio.get_running_loop().create_task(self.resume())
         elif is_awaited and exchange.about is not None:
-            self._unanswered(exchange, exchange.about)
+            self._handle_unanswered(exchange, exchange.about)
 
-    def _unanswered(self, exchange: HttpExchange, about: Id) -> None:
+    def _handle_unanswered(self, exchange: HttpExchange, about: Id) -> None:
         # The server closed the stream before the response, so the client has to reconnect.
         if exchange.last and exchange.is_stream:
             self.dropped.append(exchange)
@@ -347,10 +349,10 @@ class HttpWire(Wire):
             http_rules.LAST_EVENT_ID: last,
         }  # fmt: skip
         if not revision.handshake and isinstance(message, dict):
-            found |= self._mirrored(message)
+            found |= self._mirrored_headers(message)
         return {name: value for name, value in found.items() if value is not None}
 
-    def _mirrored(self, message: JSON) -> dict[str, str | None]:
+    def _mirrored_headers(self, message: JSON) -> dict[str, str | None]:
         """Return the headers that repeat parts of the body (streamable-http, "Custom Headers")."""
         method, params = message.get("method", ""), message.get("params", {})
         found: dict[str, str | None] = {http_rules.METHOD: method or None}

@@ -1,6 +1,6 @@
 """The stdio transport: one client on the standard streams of this process, and its shutdown.
 
-Only MCP messages reach stdout. ``taken_streams`` redirects the public streams first, so that
+Only MCP messages reach stdout. ``redirected_streams`` redirects the public streams first, so that
 project code prints to stderr and reads an empty stdin. Lines are UTF-8 on every platform. A line
 that is too long gets an error response and is skipped. Threads read and write the descriptors;
 messages are handled in the event loop (``pipe.Conversation``).
@@ -45,7 +45,9 @@ CALLS_SECONDS = 1.0  # for running calls
 CLEANUP_SECONDS = 1.2  # for calls that were cancelled, to clean up
 FLUSH_SECONDS = 1.4  # for the client, to read the last responses
 EXIT_SECONDS = 1.5  # for the process, to exit by itself
-STDERR_SECONDS = 0.2  # more, to write to a stderr that perhaps nothing reads
+# Additional time, to write the last message to a stderr that may be blocked because nothing reads
+# it.
+STDERR_SECONDS = 0.2
 
 END_BYTE = 0  # the byte for an end without a signal; 0 is no signal's number
 
@@ -63,12 +65,12 @@ class SignalSocket:
     signal to the child reaches this process's socket. Outside the main thread this does nothing.
     """
 
-    def __init__(self, socket: int, on_signal: Callable[..., None]) -> None:
+    def __init__(self, wakeup_fd: int, on_signal: Callable[..., None]) -> None:
         self._before: dict[Any, Any] = {}
         self._blocked = threading.local()
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, on_signal) for number in SIGNALS}
-            self._wakeup = signal.set_wakeup_fd(socket, warn_on_full_buffer=False)
+            self._wakeup_before = signal.set_wakeup_fd(wakeup_fd, warn_on_full_buffer=False)
             self._guard_forks()
 
     def restore(self) -> None:
@@ -77,7 +79,7 @@ class SignalSocket:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if before:
-            signal.set_wakeup_fd(self._wakeup)
+            signal.set_wakeup_fd(self._wakeup_before)
 
     def _guard_forks(self) -> None:
         if hasattr(os, "register_at_fork"):
@@ -104,15 +106,17 @@ class SignalSocket:
 class StdioShutdown:
     """The shutdown of the conversation that is served in this event loop.
 
-    ``begun`` is set when the shutdown starts. If ``leaves``, the process ends with it. If
-    ``caught``, signals start it. Signals and ``begin`` write a byte to a socket, which a thread
-    reads.
+    ``begun`` is set when the shutdown starts. If ``exits_process``, the process ends with it. If
+    ``handles_signals``, signals start it. Signals and ``begin`` write a byte to a socket, which a
+    thread reads.
     """
 
-    def __init__(self, *, leaves: bool = False, caught: bool = True) -> None:
+    def __init__(self, *, exits_process: bool = False, handles_signals: bool = True) -> None:
         self.begun = asyncio.Event()
-        self._loop, self._leaves, self._caught = asyncio.get_running_loop(), leaves, caught
-        self._at, self._code = 0.0, 0
+        self._loop = asyncio.get_running_loop()
+        self._exits_process, self._handles_signals = exits_process, handles_signals
+        self._begun_at = 0.0  # monotonic clock
+        self._exit_code = 0
         self._signal_reader, self._signal_writer = socket.socketpair()
         self._signal_writer.setblocking(False)
         self._report_due, self._report_written = threading.Event(), threading.Event()
@@ -124,35 +128,39 @@ class StdioShutdown:
 
     def seconds_left(self, until: float) -> float:
         """Return the seconds left until a deadline, which counts from the start of the shutdown."""
-        return max(0.0, self._at + until - time.monotonic())
+        return max(0.0, self._begun_at + until - time.monotonic())
 
     @contextlib.contextmanager
-    def awaited(self) -> Iterator[None]:
+    def watching(self) -> Iterator[None]:
         """Watch for the end during the block. The end of the block starts the shutdown as well."""
-        waiter = self._started()
-        caught = SignalSocket(self._signal_writer.fileno(), self.begin) if self._caught else None
+        waiter = self._start_threads()
+        signals = None
+        if self._handles_signals:
+            signals = SignalSocket(self._signal_writer.fileno(), self.begin)
         try:
             yield
         except BaseException:
-            self._code = 1
+            self._exit_code = 1
             raise
         finally:
             self.begin()
-            if self._leaves:
+            if self._exits_process:
+                # The signal handlers stay. With the earlier ones, another signal would end the
+                # process before its exit hooks have run.
                 shut_down_pools()
             else:
-                if caught is not None:
-                    caught.restore()
+                if signals is not None:
+                    signals.restore()
                 waiter.join()
                 self._signal_writer.close()
                 self._signal_reader.close()
 
-    def _started(self) -> threading.Thread:
-        """Start and return the thread that waits for the end.
+    def _start_threads(self) -> threading.Thread:
+        """Start the threads of the shutdown. Return the one that waits for the end.
 
         All threads start now, because an interpreter that is exiting cannot start any.
         """
-        if self._leaves:
+        if self._exits_process:
             threading.Thread(
                 target=self._report_stuck_threads, name="mcp-exit-report", daemon=True
             ).start()
@@ -161,20 +169,22 @@ class StdioShutdown:
         return waiter
 
     def _wait_for_end(self) -> None:
+        # Ignore other bytes: ``set_wakeup_fd`` writes one for every signal that has a Python
+        # handler, also for signals that the project handles.
         while self._signal_reader.recv(1)[0] not in (END_BYTE, *SIGNALS):
             pass
-        self._at = time.monotonic()
+        self._begun_at = time.monotonic()
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self.begun.set)
-        if self._leaves:
+        if self._exits_process:
             time.sleep(EXIT_SECONDS)
-            self._leave()
+            self._exit()
 
-    def _leave(self) -> None:
+    def _exit(self) -> None:
         """End the process, even if the write of the last message to stderr blocks."""
         self._report_due.set()
         self._report_written.wait(STDERR_SECONDS)
-        os._exit(self._code)
+        os._exit(self._exit_code)
 
     def _report_stuck_threads(self) -> None:
         self._report_due.wait()
@@ -186,7 +196,10 @@ class StdioShutdown:
 
 
 def shut_down_pools() -> None:
-    """Shut down the thread pools without waiting for their jobs."""
+    """Shut down the thread pools that run the project's code, without waiting for their jobs.
+
+    The interpreter would wait for them on exit. Jobs of other pools are short queries.
+    """
     for pool in (threads.tools, threads.lookups):
         pool.shutdown(wait=False)
 
@@ -207,11 +220,11 @@ DROPPED_FIRST = ("notifications/progress", "notifications/message")
 
 
 @contextlib.contextmanager
-def taken_streams(*, for_good: bool = False) -> Iterator[tuple[int, int]]:
+def redirected_streams(*, permanent: bool = False) -> Iterator[tuple[int, int]]:
     """Yield private descriptors of stdin and stdout, and redirect the public ones.
 
     During the block stdin is empty and stdout leads to stderr. Text that was printed before and is
-    still in a buffer goes to stderr as well. ``for_good`` is for a process that ends with the
+    still in a buffer goes to stderr as well. ``permanent`` is for a process that ends with the
     conversation: the streams stay redirected, so that what its exit hooks print is no message.
     """
     reading, writing = os.dup(0), os.dup(1)
@@ -221,13 +234,13 @@ def taken_streams(*, for_good: bool = False) -> Iterator[tuple[int, int]]:
     os.close(nothing)
     printed, sys.stdout = sys.stdout, sys.stderr
     for stream in (printed, sys.__stdout__, sys.stderr):
-        _settle(stream, for_good)
+        _prepare(stream, permanent)
     try:
         yield reading, writing
     finally:
-        # With ``for_good`` the descriptors stay open: a thread may still read or write them, and
+        # With ``permanent`` the descriptors stay open: a thread may still read or write them, and
         # on Windows closing them would wait for that thread.
-        if not for_good:
+        if not permanent:
             sys.stdout = printed
             os.dup2(reading, 0)
             os.dup2(writing, 1)
@@ -235,11 +248,11 @@ def taken_streams(*, for_good: bool = False) -> Iterator[tuple[int, int]]:
             os.close(reading)
 
 
-def _settle(stream: Any, for_good: bool) -> None:
-    """Flush a stream and, if ``for_good``, make it UTF-8 from now on (basic/transports/stdio)."""
+def _prepare(stream: Any, permanent: bool) -> None:
+    """Flush a stream and, if ``permanent``, make it UTF-8 from now on (basic/transports/stdio)."""
     if stream is not None:
         stream.flush()
-    if for_good and isinstance(stream, io.TextIOWrapper):
+    if permanent and isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
@@ -261,8 +274,8 @@ class LineWriter:
         Progress and log notifications are dropped while more than ``MAX_BUFFERED_BYTES`` bytes
         wait.
         """
-        chatter = isinstance(message, dict) and message.get("method") in DROPPED_FIRST
-        if chatter and self._backlog > MAX_BUFFERED_BYTES:
+        may_drop = isinstance(message, dict) and message.get("method") in DROPPED_FIRST
+        if may_drop and self._backlog > MAX_BUFFERED_BYTES:
             return
         line = encode(message).encode() + b"\n"
         # Under the lock, the thread cannot subtract a line from the count before it was added.
@@ -281,20 +294,21 @@ class LineWriter:
         self._thread.join(seconds)
 
     def _write(self) -> None:
-        gone = False
+        has_failed = False
         while (line := self._waiting.get()) is not None:
-            gone = gone or not self._written(line)
+            has_failed = has_failed or not self._write_line(line)
             with self._room:
                 self._backlog -= len(line)
                 self._room.notify_all()
 
-    def _written(self, line: bytes) -> bool:
+    def _write_line(self, line: bytes) -> bool:
+        """Write all bytes. Return False if the client has closed its end."""
         view = memoryview(line)
         try:
             while view:
                 view = view[os.write(self._descriptor, view) :]
         except OSError:
-            return False  # the client closed its end; the end of stdin ends the conversation
+            return False  # no error is raised: the end of stdin ends the conversation
         return True
 
 
@@ -306,7 +320,7 @@ class LineReader:
     """
 
     def __init__(self, descriptor: int, ended: Callable[[], None]) -> None:
-        self.over = False
+        self.is_finished = False  # at the end of the input, and after ``close``
         self._descriptor, self._ended = descriptor, ended
         self._ahead = bytearray()
         self._changed = threading.Condition()
@@ -315,7 +329,7 @@ class LineReader:
     def read(self) -> bytes:
         """Return the next bytes, and block until there are some; ``b""`` at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ahead or self.over)
+            self._changed.wait_for(lambda: self._ahead or self.is_finished)
             chunk = bytes(self._ahead[:CHUNK_BYTES])
             del self._ahead[:CHUNK_BYTES]
             self._changed.notify_all()
@@ -324,25 +338,27 @@ class LineReader:
     def close(self) -> None:
         """Stop reading: the descriptor's number may soon belong to another file."""
         with self._changed:
-            self.over = True
+            self.is_finished = True
             self._changed.notify_all()
 
     def _read(self) -> None:
         try:
-            while (chunk := os.read(self._descriptor, CHUNK_BYTES)) and self._kept(chunk):
+            while (chunk := os.read(self._descriptor, CHUNK_BYTES)) and self._buffer(chunk):
                 pass
         except OSError:
             logger.debug("stdin was closed under the reader", exc_info=True)
         self.close()
         self._ended()
 
-    def _kept(self, chunk: bytes) -> bool:
+    def _buffer(self, chunk: bytes) -> bool:
         """Buffer a chunk, and wait while the buffer is full. Return whether to read on."""
         with self._changed:
             self._ahead += chunk
             self._changed.notify_all()
-            self._changed.wait_for(lambda: len(self._ahead) < MAX_BUFFERED_BYTES or self.over)
-            return not self.over
+            self._changed.wait_for(
+                lambda: len(self._ahead) < MAX_BUFFERED_BYTES or self.is_finished
+            )
+            return not self.is_finished
 
 
 def lines(read: Callable[[], bytes], limit: int | None) -> Iterator[bytes | None]:
@@ -368,56 +384,64 @@ async def serve(
     reading: int,
     writing: int,
     *,
-    leaves: bool = False,
-    caught: bool = True,
+    exits_process: bool = False,
+    handles_signals: bool = True,
     host: str | None = None,
 ) -> None:
     """Serve one client on two descriptors until it closes its end, or a signal arrives.
 
-    If ``leaves``, the process ends with the conversation. If ``caught``, signals end it; pass
-    False for one of several conversations in a process. ``host`` is the host of the site in
-    requests, by default that of the setting ``URL``.
+    If ``exits_process``, the process ends with the conversation. If ``handles_signals``, signals
+    end it; pass False for one of several conversations in a process. ``host`` is the host of the
+    site in requests, by default that of the setting ``URL``.
     """
-    ending, writer = StdioShutdown(leaves=leaves, caught=caught), LineWriter(writing)
+    shutdown = StdioShutdown(exits_process=exits_process, handles_signals=handles_signals)
+    writer = LineWriter(writing)
     conversation = Conversation(server, principal, writer.send, host=host)
-    with ending.awaited(), contextlib.closing(LineReader(reading, ending.begin)) as reader:
-        taken = _taking(conversation, writer, reader)
-        await ending.begun.wait()
-        if reader.over:
+    with shutdown.watching(), contextlib.closing(LineReader(reading, shutdown.begin)) as reader:
+        all_received = _start_receiving(conversation, writer, reader)
+        await shutdown.begun.wait()
+        # Messages that were read before the end of the input are still handled. After a signal,
+        # the client may go on sending, so nothing more is read.
+        if reader.is_finished:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(taken.wait(), ending.seconds_left(CALLS_SECONDS))
-        await conversation.finish(ending.seconds_left(CALLS_SECONDS))
+                await asyncio.wait_for(all_received.wait(), shutdown.seconds_left(CALLS_SECONDS))
+        await conversation.finish(shutdown.seconds_left(CALLS_SECONDS))
         # Half of the time, because ``close`` waits twice: after it asks calls to stop, and after it
         # cancels their tasks.
-        await conversation.close(ending.seconds_left(CLEANUP_SECONDS) / 2)
-        writer.close(ending.seconds_left(FLUSH_SECONDS))
+        await conversation.close(shutdown.seconds_left(CLEANUP_SECONDS) / 2)
+        writer.close(shutdown.seconds_left(FLUSH_SECONDS))
 
 
-def _taking(conversation: Conversation, writer: LineWriter, reader: LineReader) -> asyncio.Event:
+def _start_receiving(
+    conversation: Conversation, writer: LineWriter, reader: LineReader
+) -> asyncio.Event:
     """Start a thread that passes messages to the conversation; return an event for its end.
 
     The thread waits while the client is slow to read responses, so that a client that only sends
     cannot fill the memory. The event is set in the loop after the last message.
     """
     loop, limit = asyncio.get_running_loop(), django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    taken, done = asyncio.Event(), threading.Semaphore(0)
+    all_received = asyncio.Event()
+    # The thread passes one message at a time to the loop, and waits until it was handled. Otherwise
+    # a client that sends much would fill the loop's queue.
+    handled = threading.Semaphore(0)
 
-    def take(line: bytes | None) -> None:
+    def receive(line: bytes | None) -> None:
         try:
             if line is None:
                 writer.send(conversation.connection.refuse(ParseError("The message is too long")))
             else:
                 conversation.receive(line)
         finally:
-            done.release()
+            handled.release()
 
-    def take_all() -> None:
+    def receive_all() -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             for line in lines(reader.read, limit):
                 writer.wait_for_room()
-                loop.call_soon_threadsafe(take, line)
-                done.acquire()
-            loop.call_soon_threadsafe(taken.set)
+                loop.call_soon_threadsafe(receive, line)
+                handled.acquire()
+            loop.call_soon_threadsafe(all_received.set)
 
-    threading.Thread(target=take_all, name="mcp-take", daemon=True).start()
-    return taken
+    threading.Thread(target=receive_all, name="mcp-receive", daemon=True).start()
+    return all_received

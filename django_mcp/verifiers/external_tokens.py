@@ -133,13 +133,13 @@ def unverified_claims(token: str) -> dict[str, Any] | None:
     """Return the unverified claims of a JWT; None if the token is no JWT."""
     found = COMPACT.fullmatch(token)
     try:
-        claims = json.loads(_decoded(found[1])) if found else None
+        claims = json.loads(_decode(found[1])) if found else None
     except (ValueError, RecursionError):
         return None
     return claims if isinstance(claims, dict) else None
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 

@@ -101,7 +101,7 @@ def read_unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     found = COMPACT.fullmatch(token)
     if not found:
         raise InvalidJWT("it is not a signed JWT")
-    header, claims = (_decoded(part) for part in found.groups())
+    header, claims = (_decode_part(part) for part in found.groups())
     kid = header.get("kid")
     if "crit" in header:
         raise InvalidJWT("its header has critical parameters")
@@ -110,7 +110,7 @@ def read_unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return header, claims
 
 
-def _decoded(part: str) -> dict[str, Any]:
+def _decode_part(part: str) -> dict[str, Any]:
     try:
         found = json.loads(base64url_decode(part), parse_constant=_reject_constant)
     except (ValueError, RecursionError):

@@ -25,7 +25,6 @@ from django.utils.translation import gettext_lazy as _
 from ..auth.last_used import LastUsedTimes
 from ..auth.principal import Auth, LookupVerifier, Principal, key_parts, principal_or_error
 from ..auth.scopes import NAME
-from ..changes import permission_changes
 from ..models import Token
 from ..storage.compiled_queries import column_names, fetch, instance
 
@@ -63,7 +62,7 @@ class PersonalAccessTokens(LookupVerifier):
         rows = (
             row
             for start in range(0, len(pks), ROWS_PER_QUERY)
-            for row in _unrevoked(pks[start : start + ROWS_PER_QUERY])
+            for row in _valid_tokens(pks[start : start + ROWS_PER_QUERY])
         )
         valid = {(str(row.user_id), row.pk) for row in rows if row.user.is_active}
         return {key: pair in valid for key, pair in pairs.items()}
@@ -76,7 +75,7 @@ def _user_and_token_pk(key: str) -> tuple[str, int] | None:
     return (user, int(found[1])) if found and not application else None
 
 
-def _unrevoked(pks: Collection[int]) -> QuerySet[Token]:
+def _valid_tokens(pks: Collection[int]) -> QuerySet[Token]:
     # ``expires`` is not checked: a call that began before continues, and its client fetches the
     # response with a new token.
     return _of_visible_users(Token.objects.select_related("user").filter(pk__in=pks, revoked=None))
@@ -174,11 +173,13 @@ def revoke(tokens: QuerySet[Token]) -> int:
 
     The tokens are updated and the change is recorded in one transaction.
     """
+    from ..changes import permission_changes  # commands import this module, and need no changes
+
     using = router.db_for_write(Token)
     with transaction.atomic(using=using):
         count = tokens.using(using).filter(revoked=None).update(revoked=timezone.now())
         if count:
-            permission_changes.ended(using=using)
+            permission_changes.record_ended_credentials(using=using)
     return count
 
 

@@ -113,7 +113,7 @@ def _error(status: int, error: str, **headers: str) -> JsonResponse:
     return JsonResponse({"error": error}, status=status, headers=all_headers)
 
 
-def listed(scopes: Iterable[str]) -> list[str]:
+def published_scopes(scopes: Iterable[str]) -> list[str]:
     """Return the scopes to publish, each once, without ``offline_access``."""
     return [scope for scope in dict.fromkeys(scopes) if scope != OFFLINE]
 
@@ -221,7 +221,7 @@ def protected_resource_metadata(server: Server) -> Document | None:
     issuing = [one for one in verifiers() if isinstance(one, IssuingVerifier)]
     if not issuing:
         return None
-    scopes = listed(scope for one in issuing for scope in one.asked)
+    scopes = published_scopes(scope for one in issuing for scope in one.asked)
     return {
         "resource": resource(server),
         "authorization_servers": list(dict.fromkeys(one.issuer for one in issuing)),

@@ -105,7 +105,7 @@ class Readiness:
 
     async def _check_database(self) -> None:
         try:
-            self._found = await threads.lookups.run(_unmigrated)
+            self._found = await threads.lookups.run(_migration_problem)
         except Busy:
             self._found = "threads"
         except Exception as error:
@@ -131,13 +131,17 @@ def _local_problems() -> Iterator[str]:
 # In a thread.
 
 
-def _unmigrated() -> str:
+def _migration_problem() -> str:
     """Return "migrations" if one of this app is not applied, else "". Raise if a query fails."""
     aliases = {settings.DATABASE, router.db_for_write(Token)}
-    return "" if all(_migration_names() <= _applied(alias) for alias in aliases) else "migrations"
+    return (
+        ""
+        if all(_migration_names() <= _applied_migrations(alias) for alias in aliases)
+        else "migrations"
+    )
 
 
-def _applied(alias: str) -> set[str]:
+def _applied_migrations(alias: str) -> set[str]:
     recorder = MigrationRecorder(connections[alias])
     try:
         return set(recorder.migration_qs.filter(app=APP).values_list("name", flat=True))

@@ -89,6 +89,7 @@ class PageASGIHandler(ASGIHandler):
 
     def resolve_request(self, request: HttpRequest) -> ResolverMatch:
         """Skip the project's URLconf."""
+        # Otherwise the thread of the request would keep its database connection.
         view = closes_connections(page)
         match = ResolverMatch(view, (), {"server": self.server}, route=self.server.path)
         request.resolver_match = match
@@ -124,10 +125,10 @@ def _login_page() -> str | None:
     try:
         chosen = resolve_url(django_settings.LOGIN_URL)
     except NoReverseMatch:
-        return _reversed("admin:login")
+        return _reverse_or_none("admin:login")
     if django_settings.LOGIN_URL != global_settings.LOGIN_URL or _resolves(chosen):
         return chosen
-    return _reversed("admin:login")
+    return _reverse_or_none("admin:login")
 
 
 def _resolves(url: str) -> bool:
@@ -145,24 +146,24 @@ def logout_url(user: Any) -> str | None:
     """
     if not user.is_authenticated:
         return None
-    found = _reversed("logout") or _reversed("account_logout")
+    found = _reverse_or_none("logout") or _reverse_or_none("account_logout")
     # The admin's view does nothing for users who may not enter the admin.
-    return found or (_reversed("admin:logout") if _is_staff(user) else None)
+    return found or (_reverse_or_none("admin:logout") if _is_staff(user) else None)
 
 
 def admin_url(user: Any) -> str | None:
-    return _reversed("admin:index") if _is_staff(user) else None
+    return _reverse_or_none("admin:index") if _is_staff(user) else None
 
 
 def token_url(user: Any) -> str | None:
     """Return the URL of the admin's form for a token; None for users who may not add tokens."""
     may = _is_staff(user) and user.has_perm("django_mcp.add_token")
-    return _reversed("admin:django_mcp_token_add") if may else None
+    return _reverse_or_none("admin:django_mcp_token_add") if may else None
 
 
 def connections_url(user: Any) -> str | None:
     """Return the page that lists a user's connected clients; None if the project has none."""
-    return _reversed("django_mcp_oauth:connections") if user.is_authenticated else None
+    return _reverse_or_none("django_mcp_oauth:connections") if user.is_authenticated else None
 
 
 def token_command(user: Any) -> list[str]:
@@ -176,7 +177,7 @@ def _is_staff(user: Any) -> bool:
     return bool(user.is_authenticated and getattr(user, "is_staff", False))
 
 
-def _reversed(name: str) -> str | None:
+def _reverse_or_none(name: str) -> str | None:
     try:
         return reverse(name)
     except NoReverseMatch:
@@ -314,11 +315,11 @@ def page(request: HttpRequest, server: Server) -> HttpResponse:
     """Return the page: a description, how to connect, and what the visitor may use.
 
     Without the permission in ``Server.page``, an anonymous visitor is redirected to the login page.
-    Raise ``PermissionDenied`` if there is none, or if the visitor is signed in.
+    Raise ``PermissionDenied`` if the project has no login page, or if the visitor is signed in.
     """
     asked = Request(principal(request), server, host=request.get_host())
     with surrounded(asked):
-        is_allowed = (  # ``routing`` makes no page if the permission is None
+        is_allowed = (  # never None: ``routing`` creates a page only with a permission
             server.page is not None and permissions.decide_permission(server.page, asked).allowed
         )
     if not is_allowed:

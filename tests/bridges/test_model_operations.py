@@ -14,7 +14,7 @@ from django.db.models import ProtectedError
 import django_mcp as mcp
 from django_mcp.declarations.permissions import decide
 from django_mcp.declarations.schemas import problem
-from tests.announcing import listening
+from tests.announcing import observing
 from tests.client import RpcError
 from tests.declarations.helpers import make_request, valid_catalog
 from tests.shop.models import Company, Customer, Invoice, LedgerLine, Tag
@@ -242,11 +242,11 @@ def test_update_notifies_subscribers_once(bills, invoice):
     uris = []
 
     class Listener:
-        def hear(self, server, news):
-            uris.extend(news.uris)
+        def receive(self, server, changes):
+            uris.extend(changes.uris)
 
     client = bills()
-    with listening(Listener()):
+    with observing(Listener()):
         data(client.call("update_invoice", invoice=invoice.pk, total="99"))
         client.failure("update_invoice", invoice=invoice.pk, total="9.999")
     assert uris.count(f"model://shop/invoice/{invoice.pk}") == 1

@@ -8,7 +8,7 @@ import pytest
 from django import forms
 from django.http import QueryDict
 
-from django_mcp.bridges.form_input import posted
+from django_mcp.bridges.form_input import post_data
 from django_mcp.exceptions import InvalidArguments
 from tests.shop.models import Customer, Invoice, Tag
 
@@ -17,7 +17,7 @@ from .test_form_input import Contact, Measure, Pick, PickMany
 
 def clean_posted(form, arguments):
     """Return what the form's class reads from the POST data."""
-    data, files = posted(form, arguments)
+    data, files = post_data(form, arguments)
     sent = QueryDict(mutable=True)
     for name, values in data.items():
         assert values and all(type(value) is str for value in values), (name, values)
@@ -74,13 +74,13 @@ def test_posted_data_is_cleaned_to_the_arguments_in_any_locale(language, setting
 
 
 def test_omitted_fields_are_posted_with_their_initial_values():
-    data, _ = posted(Contact(initial={"mail": "a@example.com"}), {"name": "ann"})
+    data, _ = post_data(Contact(initial={"mail": "a@example.com"}), {"name": "ann"})
     assert data == {
         "name": ["ann"], "mail": ["a@example.com"], "copies": ["1"], "urgent": ["on"],
         "token": ["kept"],
     }  # fmt: skip
-    assert "urgent" not in posted(Contact(), {"urgent": False})[0]
-    assert "source" not in posted(Contact(), {"source": "forged"})[0]
+    assert "urgent" not in post_data(Contact(), {"urgent": False})[0]
+    assert "source" not in post_data(Contact(), {"source": "forged"})[0]
 
 
 def test_omitted_fields_of_a_model_form_are_posted_with_the_rows_values(invoice):
@@ -99,8 +99,8 @@ def test_omitted_fields_of_a_model_form_are_posted_with_the_rows_values(invoice)
 
 def test_rows_are_posted_as_keys(invoice):
     key = invoice.customer_id
-    assert posted(Pick(), {"whom": key})[0] == {"whom": [str(key)]}
-    assert posted(PickMany(), {"whom": [key, "x"]})[0] == {"whom": [str(key), "x"]}
+    assert post_data(Pick(), {"whom": key})[0] == {"whom": [str(key)]}
+    assert post_data(PickMany(), {"whom": [key, "x"]})[0] == {"whom": [str(key), "x"]}
     assert clean_posted(PickMany(), {"whom": [key]})["whom"].get() == Customer.objects.get()
 
 
@@ -113,8 +113,8 @@ def test_files_are_posted_and_cleared():
         clean_posted(Upload(), {"paper": {"name": "a.txt", "data": data}})["paper"].read()
         == b"hello"
     )
-    assert posted(Upload(), {}) == ({}, {})
-    assert posted(Upload(), {"paper": None}) == ({"paper-clear": ["on"]}, {})
+    assert post_data(Upload(), {}) == ({}, {})
+    assert post_data(Upload(), {"paper": None}) == ({"paper-clear": ["on"]}, {})
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_files_are_posted_and_cleared():
 )  # fmt: skip
 def test_value_that_no_browser_could_post_is_refused(given):
     with pytest.raises(InvalidArguments, match=f"^{next(iter(given))}: "):
-        posted(Everything(), GIVEN | given)
+        post_data(Everything(), GIVEN | given)
     for value in ({}, [[1]], 1.5, True):
         with pytest.raises(InvalidArguments):
-            posted(PickMany(), {"whom": value})
+            post_data(PickMany(), {"whom": value})

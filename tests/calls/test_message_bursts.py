@@ -86,7 +86,7 @@ def client(loop, server, waited, before):
 
 
 def test_messages_keep_their_order_while_the_stream_is_opened(client, before, monkeypatch):
-    say, open = EventWriter.say, streams.open
+    queue_message, open = EventWriter.queue_message, streams.open
     opening, said_half, passed_on = (threading.Event() for _ in range(3))
 
     def opened(*args, **options):
@@ -98,12 +98,12 @@ def test_messages_keep_their_order_while_the_stream_is_opened(client, before, mo
         if threading.current_thread() is threading.main_thread():
             passed_on.set()
             time.sleep(0.000_1)
-        return say(self, *args, **options)
+        return queue_message(self, *args, **options)
 
     before[1] = lambda: opening.wait(10)
     before[MANY // 2] = lambda: said_half.set() or passed_on.wait(10)
     monkeypatch.setattr(streams, "open", opened)
-    monkeypatch.setattr(EventWriter, "say", interrupted)
+    monkeypatch.setattr(EventWriter, "queue_message", interrupted)
     *said, response = client.open_stream(client.call("burst", _token="t")).all()
     assert [one["params"]["progress"] for one in said] == list(range(MANY))
     assert text(response) == "said"

@@ -13,6 +13,7 @@ import django_mcp as mcp
 from django_mcp.calls import once
 from django_mcp.calls.once import InMemorySteps
 from django_mcp.exceptions import ToolError
+from django_mcp.storage import calls
 from tests.shop.models import Company
 
 SECONDS = 60  # to wait for what comes at once, however busy the machine is
@@ -30,11 +31,11 @@ def steps():
 
 def test_step_begins_once_and_its_result_is_kept(steps):
     assert steps.begin("call", "key")
-    with pytest.raises(ToolError, match="being done"):
+    with pytest.raises(ToolError, match="is already running"):
         steps.begin("call", "key")
     steps.keep("call", "key", 5)
     assert not steps.begin("call", "key")
-    assert steps.of("call") == {"key": 5}
+    assert steps.values_of("call") == {"key": 5}
     assert steps.begin("call", "other") and steps.begin("another", "key")
 
 
@@ -46,31 +47,39 @@ def test_failed_step_may_begin_again(steps):
     steps.keep("call", "key", 1)
     assert steps.begin("call", "other")
     steps.fail("call", "other")
-    assert steps.of("call") == {"key": 1}
+    assert steps.values_of("call") == {"key": 1}
 
 
 def test_forgotten_calls_do_not_count_for_the_limit(steps, monkeypatch):
-    monkeypatch.setattr(once, "MAX_CALLS", 1)
+    monkeypatch.setattr(once, "MAX_CALLS_WITH_STEPS", 1)
     for number in range(3):
         assert steps.begin(str(number), "key")
         steps.fail(str(number), "key")
     assert steps.begin("call", "key")
     steps.keep("call", "key", 1)
     steps.forget("call")
-    assert steps.of("call") == {} and steps.begin("next", "key")
+    assert steps.values_of("call") == {} and steps.begin("next", "key")
 
 
 def test_step_beyond_the_limits_is_rejected_before_it_runs(steps, monkeypatch):
-    monkeypatch.setattr(once, "MAX_CALLS", 2)
-    monkeypatch.setattr(once, "MAX_KEYS", 1)
+    monkeypatch.setattr(once, "MAX_CALLS_WITH_STEPS", 2)
+    monkeypatch.setattr(calls, "MAX_STEPS_PER_CALL", 1)
     for call in ("a", "b"):
         assert steps.begin(call, "key")
         steps.keep(call, "key", 1)
-    with pytest.raises(ToolError, match="Too many calls"):
+    with pytest.raises(ToolError, match="too many steps"):
         steps.begin("c", "key")
     with pytest.raises(ToolError, match="at most 1 step"):
         steps.begin("a", "other")
-    assert steps.of("a") == {"key": 1}
+    assert steps.values_of("a") == {"key": 1}
+
+
+def test_finished_step_is_not_rejected_at_the_limit(steps, monkeypatch):
+    """A second retry of a call may begin a step after the first retry has finished the last one."""
+    monkeypatch.setattr(calls, "MAX_STEPS_PER_CALL", 1)
+    assert steps.begin("call", "key")
+    steps.keep("call", "key", 1)
+    assert not steps.begin("call", "key")
 
 
 def test_steps_are_kept_until_the_request_state_expires(steps, monkeypatch, settings):
@@ -82,10 +91,10 @@ def test_steps_are_kept_until_the_request_state_expires(steps, monkeypatch, sett
         steps.keep(call, "key", call)
     monkeypatch.setattr(time, "monotonic", lambda: now)
     assert steps.begin("new", "key")
-    assert steps.of("old") == {} and steps.of("young") == {"key": "young"}
+    assert steps.values_of("old") == {} and steps.values_of("young") == {"key": "young"}
     monkeypatch.setattr(time, "monotonic", lambda: now + 150)
     steps.begin("newer", "key")
-    assert steps.of("young") == {"key": "young"}  # it was looked at in the meantime
+    assert steps.values_of("young") == {"key": "young"}  # it was looked at in the meantime
 
 
 # In a call.
@@ -226,7 +235,7 @@ def test_concurrent_run_of_the_same_step_is_rejected(connect, shared_db, server)
     client.until(lambda: any(m.get("id") in (first, second) for m in client.received))
     refused = client.received[-1]
     assert done == []
-    assert "being done already" in str(refused)
+    assert "is already running" in str(refused)
     third = client.start("tools/call", name="redeem", arguments={}, **more)
     assert client._run(asyncio.to_thread(here.wait, SECONDS))
     go.set()
@@ -240,8 +249,8 @@ def test_concurrent_run_of_the_same_step_is_rejected(connect, shared_db, server)
 @pytest.mark.django_db
 def test_steps_of_a_finished_handshake_call_are_forgotten(connect, handshake, charging):
     client = connect(server=charging, revision=handshake)
-    before = set(once.remembered._calls)
+    before = set(once.in_memory_steps._calls)
     client.call("order")
     client.call("order", fail=True)
-    assert set(once.remembered._calls) == before
+    assert set(once.in_memory_steps._calls) == before
     assert charging._charged == 2

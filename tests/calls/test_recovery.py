@@ -158,8 +158,8 @@ def test_abandoned_call_that_stores_its_result_atomically_was_rolled_back(client
 def test_abandoned_call_with_a_step_is_reported_as_lost(client, runs):
     stream = streams.open(client.load_session(), calls=[call(1, params={"name": "write"})])
     row = Call.objects.get()
-    steps.begin(f"c{row.pk}", "step")
-    steps.keep(f"c{row.pk}", "step", 1)
+    steps.begin_step(f"c{row.pk}", "step")
+    steps.store_step_value(f"c{row.pk}", "step", 1)
     abandon_call(stream, atomic=True)
     client.loop.do(call_manager)
     (response,) = resume_stream(client, stream).all()
@@ -187,7 +187,7 @@ def test_process_takes_over_its_own_calls_after_their_threads_end(
     with monkeypatch.context() as patch:
         patch.setattr(type(leases.lease), "is_doubtful", True)
         client.loop.until(lambda: not leases.lease._id)
-    client.loop.until(lambda: leases.lease._id and not poller().is_in_doubt)
+    client.loop.until(lambda: leases.lease._id and not poller().needs_recount)
     assert Call.objects.get().process == before
     gate.set()
     assert text(found.all()[-1]) == answer
@@ -273,7 +273,7 @@ def test_started_call_without_a_response_is_reported_as_lost(client, runs):
     stream = claimed(client, "ask", fence=1)
     found = resume_stream(client, stream)
     found.until(1)
-    client.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().running_ids())
     Call.objects.update(state="running", process=leases.lease.hold())
     Ask.objects.all().delete()
     resume(client)
@@ -342,7 +342,9 @@ def test_response_that_cannot_be_stored_becomes_an_error(client, monkeypatch):
     response = resumed(client, "act", fence=1)
     assert response["error"]["code"] == -32603
     idle(client)
-    assert Call.objects.get().state == DONE and not client.loop.do(lambda: call_manager().held())
+    assert Call.objects.get().state == DONE and not client.loop.do(
+        lambda: call_manager().running_ids()
+    )
 
 
 def test_call_whose_responses_cannot_be_stored_runs_again(client, runs, monkeypatch):
@@ -384,14 +386,14 @@ def test_answered_call_waits_for_a_thread(client, runs, gate):
 
 
 def test_call_after_a_step_waits_for_a_thread(client, runs, gate, monkeypatch):
-    done = threads.tools._done
+    end = threads.tools._end
 
-    def and_filled(owner, job):
-        done(owner, job)
+    def and_filled(job):
+        end(job)
         if runs and not gate.is_set():
             fill(gate)
 
-    monkeypatch.setattr(threads.tools, "_done", and_filled)
+    monkeypatch.setattr(threads.tools, "_end", and_filled)
     found = client.open_stream(client.call("step"))
     client.loop.until(lambda: runs)
     client.loop.sleep(0.3)
@@ -471,8 +473,8 @@ def test_call_that_was_answered_after_the_recheck_began_continues(client, gate):
     (asked,) = found.until(1)
     parked = Call.objects.get().pk
     client.answer(asked, {"action": "accept", "content": {"answer": True}})
-    client.loop.until(lambda: call_manager().held())
-    client.loop.do(lambda: call_manager().recheck([parked, parked + 1]))
+    client.loop.until(lambda: call_manager().running_ids())
+    client.loop.do(lambda: call_manager().stop_if_lost([parked, parked + 1]))
     client.loop.sleep(0.2)
     gate.set()
     assert text(found.all()[-1]) == "waited"

@@ -10,7 +10,7 @@ import pytest
 from django.db import OperationalError, connection
 
 import django_mcp as mcp
-from django_mcp.calls.execution import beside
+from django_mcp.calls.execution import shares_transaction
 from django_mcp.calls.session_calls import call_manager
 from django_mcp.calls.session_output import PostResponse
 from django_mcp.models import DONE, PARKED, RUNNING, Ask, Call, Event, Session, Step, Stream
@@ -254,7 +254,7 @@ def test_call_continues_after_its_connection_closes(client, gate):
     reading.reader.task.cancel()
     client.loop.sleep(0.05)
     gate.set()
-    client.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().running_ids())
     assert Call.objects.get().state == DONE
     assert text(stored_messages(client, reading.row)[-1]) == "waited"
 
@@ -319,7 +319,7 @@ def test_released_connection_ends_and_the_call_continues(client, gate):
     reading = client.open_stream(client.call("release", "t"))
     assert reading.reader.ended() is StreamEnd.RELEASED and progress(reading.messages[0]) == 1
     gate.set()
-    client.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().running_ids())
     assert text(stored_messages(client, reading.row)[-1]) == "released"
 
 
@@ -352,7 +352,7 @@ def test_call_cancelled_before_it_was_stored_is_stored_as_cancelled(client, runs
     row = Call.objects.get(stream=reply.stream)
     assert (row.state, row.cancelled) == (DONE, True)
     gate.set()
-    client.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().running_ids())
     assert ClientStream(client, reply).all() == [] and runs == ["linger"]
 
 
@@ -371,7 +371,7 @@ def test_call_cancelled_by_another_process_stops(client, gate):
     reading = client.open_stream(client.call("wait"))
     calls.cancel(client.session, "1")
     assert reading.all() == []
-    client.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().running_ids())
 
 
 def test_cancellation_before_the_call_is_stored_takes_effect(client, runs, gate):
@@ -382,7 +382,7 @@ def test_cancellation_before_the_call_is_stored_takes_effect(client, runs, gate)
     assert reply.stream is not None
     row = Stream.objects.get()
     assert row.closed and row.last == 0
-    client.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().running_ids())
 
 
 def test_one_call_of_a_batch_is_cancelled(loop, server, gate):
@@ -410,7 +410,7 @@ def test_question_parks_the_call_and_its_answer_resumes_it(client, runs):
     assert asked["method"] == "elicitation/create"
     row = Call.objects.get()
     assert (row.state, row.process) == (PARKED, "") and not client.loop.do(
-        lambda: call_manager().held()
+        lambda: call_manager().running_ids()
     )
     client.answer(asked, {"action": "accept", "content": {"answer": True}})
     assert text(reading.all()[-1]) == "answer: True" and runs == ["ask", "ask"]
@@ -546,7 +546,7 @@ def test_worker_that_lost_its_call_stores_no_response(client, gate):
     processes.begin("another")
     Call.objects.update(fence=5, process="another")
     gate.set()
-    client.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().running_ids())
     row = Call.objects.get()
     assert (row.state, row.fence) == (RUNNING, 5) and reading.messages == []
 
@@ -558,7 +558,7 @@ def test_worker_that_lost_its_call_deletes_no_steps(client, runs, gate):
     processes.begin("another")
     Call.objects.update(fence=5, process="another")
     gate.set()
-    client.loop.until(lambda: not (call_manager().held() or call_manager()._tasks))
+    client.loop.until(lambda: not (call_manager().running_ids() or call_manager()._tasks))
     assert found.messages == [] and Step.objects.get().value == 1
 
 
@@ -566,7 +566,7 @@ def test_ended_session_stops_its_calls(client, gate):
     reading = client.open_stream(client.call("wait"))
     client.loop.run(_end(client.load_session()))
     assert reading.reader.ended() in (StreamEnd.GONE, StreamEnd.FINISHED)
-    assert not Session.objects.exists() and not client.loop.do(lambda: call_manager().held())
+    assert not Session.objects.exists() and not client.loop.do(lambda: call_manager().running_ids())
 
 
 async def _end(session) -> None:
@@ -577,7 +577,7 @@ def test_session_ended_by_another_process_stops_its_calls(client, gate):
     reading = client.open_stream(client.call("wait"))
     sessions.end(client.session)
     assert reading.reader.ended() is StreamEnd.GONE
-    client.loop.until(lambda: not call_manager().held())
+    client.loop.until(lambda: not call_manager().running_ids())
 
 
 def test_call_of_an_ended_session_is_not_stored(client, runs, gate):
@@ -625,8 +625,8 @@ def test_worker_that_lost_its_call_runs_no_step(client, runs, gate):
     client.loop.until(lambda: runs)
     Call.objects.filter(stream=reading.row).update(fence=7, process="another's")
     gate.set()
-    client.loop.until(lambda: not call_manager().held())
-    assert not Step.objects.exists() and (runs == ["begun"] or beside(True))
+    client.loop.until(lambda: not call_manager().running_ids())
+    assert not Step.objects.exists() and (runs == ["begun"] or shares_transaction(True))
 
 
 def test_notifications_over_the_limit_after_a_question_are_an_error(client):

@@ -151,14 +151,18 @@ DEFENCES: dict[str, list[Patch]] = {
         ("django_mcp.changes.broadcaster", "visible", seen_by_everybody),
     ],
     "lists of what they may see": [
-        (SubscriptionFilter, "_update_listed", lambda self, changes, seen: bool(changes.listed))
+        (
+            SubscriptionFilter,
+            "_update_listed",
+            lambda self, changes, seen: bool(changes.listed_uris),
+        )
     ],
     "permission": [(Declaration, "_decide", lambda self, request: FOR_EVERYBODY)],
     "rows to write through the resource": [
         ("django_mcp.bridges.model_operations", "locked_row", held_from_everything),
         ("django_mcp.bridges.forms", "locked_row", held_from_everything),
     ],
-    "rows of forms through the resource": [(FormInput, "_found", named_from_everything)],
+    "rows of forms through the resource": [(FormInput, "_find_rows", named_from_everything)],
     "rows of questions through the resource": [
         ("django_mcp.declarations.elicitation_forms", "narrow", lambda form, request: None)
     ],

@@ -13,7 +13,7 @@ from django_mcp.changes.api import notify_changed, notify_elicitation_complete, 
 from django_mcp.changes.change_set import ChangeSet
 from django_mcp.declarations import server as servers
 from django_mcp.declarations.server import Server
-from tests.announcing import listening
+from tests.announcing import observing
 from tests.shop.models import LocalPlace, Note, Place, Tag, Warehouse
 
 
@@ -21,14 +21,14 @@ class Recorder:
     def __init__(self) -> None:
         self.received: list[tuple[str, str, str]] = []
 
-    def hear(self, server: str, news: ChangeSet) -> None:
-        for kind in ("uris", "lists", "pages"):
-            self.received += [(kind, one, server) for one in getattr(news, kind)]
+    def receive(self, server: str, changes: ChangeSet) -> None:
+        for kind in ("uris", "list_names", "completed_elicitations"):
+            self.received += [(kind, one, server) for one in getattr(changes, kind)]
 
 
 @pytest.fixture
 def recorder():
-    with listening(Recorder()) as made:
+    with observing(Recorder()) as made:
         yield made
 
 
@@ -192,7 +192,7 @@ def test_list_changes_are_notified_by_name(db, server, recorder):
         notify_list_changed("prompts", "resources", server=server)
         notify_list_changed(server=server)
     names = ["tools", "prompts", "resources", "tools", "prompts", "resources"]
-    assert recorder.received == [("lists", name, server.name) for name in names]
+    assert recorder.received == [("list_names", name, server.name) for name in names]
     with pytest.raises(ValueError, match="There is no list 'tool'; there are: tools, prompts"):
         notify_list_changed("tools", "tool")
 
@@ -200,7 +200,7 @@ def test_list_changes_are_notified_by_name(db, server, recorder):
 def test_completed_elicitation_is_notified_by_its_id(db, server, recorder):
     with captured():
         notify_elicitation_complete("id", server=server)
-    assert recorder.received == [("pages", "id", server.name)]
+    assert recorder.received == [("completed_elicitations", "id", server.name)]
 
 
 def test_notify_functions_are_exported():

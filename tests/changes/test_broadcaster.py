@@ -53,13 +53,13 @@ class SubscribedSession:
         self.stream = self.open_stream() if has_stream else None
 
     def open_stream(self):
-        words = broadcaster.encoder_of(self.session)
-        return streams.open(self.session, standalone=True, words=words)
+        encode_marks = broadcaster.encoder_of(self.session)
+        return streams.open(self.session, standalone=True, encode_marks=encode_marks)
 
     def subscribe(self, row: Any) -> None:
         at = place("shop.customer", str(row.pk))
         sessions.subscribe(self.session, uri_of(row), at)
-        change_log.declare(change_log.SESSIONS, ["shop.customer"])
+        change_log.declare(change_log.SESSIONS_HOLDER, ["shop.customer"])
         watched.forget()
 
     def subscribe_all(self, rows: Iterable[Any]) -> None:
@@ -82,7 +82,7 @@ class SubscribedSession:
 
 def declare_interest_in_lists() -> None:
     """Declare what a process with a broadcaster declares."""
-    change_log.declare(change_log.LISTS, ["shop.customer"])
+    change_log.declare(change_log.LISTS_HOLDER, ["shop.customer"])
     watched.forget()
 
 
@@ -116,13 +116,13 @@ def wait_for_broadcast(loop):
     made = loop.do(broadcaster.broadcaster)
 
     def rest() -> bool:
-        tips = {alias: change_log.tip(alias) for alias in change_log.aliases()}
+        states = {alias: change_log.read_state(alias) for alias in change_log.aliases()}
         done = dict(BroadcastCursor.objects.values_list("name", "seq"))
         is_idle = made._task is None or made._task.done()
         return is_idle and all(
-            not tip.waiting and done[name] == tip.last
-            for alias, tip in tips.items()
-            for name in (alias, alias + change_log.OF_LISTS)
+            not state.waiting and done[name] == state.last
+            for alias, state in states.items()
+            for name in (alias, alias + change_log.LIST_CURSOR_SUFFIX)
         )
 
     loop.until(lambda: elsewhere(rest), 60)
@@ -190,10 +190,10 @@ def test_list_visibility_is_stored_for_every_worker(
     row = Customer.objects.create(company=mine)
     wait_for_broadcast(loop)
     assert one.notifications == ["resources/list_changed"]
-    deleted = ChangeSet(listed={uri_of(row): "shop.customer"})
+    deleted = ChangeSet(listed_uris={uri_of(row): "shop.customer"})
     Customer.objects.filter(pk=row.pk)._raw_delete("default")  # sends no signal
     for _ in range(2):
-        found = SessionNotifications("default" + change_log.OF_LISTS)
+        found = SessionNotifications("default" + change_log.LIST_CURSOR_SUFFIX)
         loop.run(broadcaster.add_notifications(shop, deleted, found))
         assert found.marks == {one.session.pk: ["resources"]}
     change_log.record("default", (change_log.ROW, {"shop.customer": {"pk": str(row.pk)}}))
@@ -216,7 +216,7 @@ def test_interrupted_broadcast_of_lists_is_completed(
     tell, calls = change_log.deliver, []
 
     def fails(turn, *args, **options):
-        calls.extend([turn.name] if turn.name.endswith(change_log.OF_LISTS) else [])
+        calls.extend([turn.name] if turn.name.endswith(change_log.LIST_CURSOR_SUFFIX) else [])
         if len(calls) in (1, 3):
             calls.append("")
             raise change_log.ClaimLost
@@ -238,7 +238,7 @@ def test_list_backlog_is_one_notification(
     declare_interest_in_lists()
     for number in range(20):
         Customer.objects.create(company=mine, name=str(number))
-        change_log.numbered("default")
+        change_log.number_changes("default")
     start_broadcaster()
     wait_for_broadcast(loop)
     assert one.notifications == ["resources/list_changed"] and two.notifications == []
@@ -359,7 +359,7 @@ def test_broadcaster_behind_pruned_changes_notifies_of_everything(
     row, one = subscription
     change_log.create_cursors()
     row.save()
-    change_log.numbered("default")
+    change_log.number_changes("default")
     Change.objects.using("default").filter(pk=change_log.FLOOR).update(seq=10_000)
     Change.objects.using("default").filter(pk=change_log.LAST).update(seq=10_001)
     start_broadcaster()
@@ -408,7 +408,7 @@ def test_visibility_takes_one_query_for_each_principal(
         client.subscribe(rows[number // 20])
     start_broadcaster()
     wait_for_broadcast(loop)
-    with counted_statements() as found, finished_broadcasts(broadcaster.is_of_lists) as told:
+    with counted_statements() as found, finished_broadcasts(broadcaster.is_list_cursor) as told:
         for row in rows:
             row.save()
         wait_for_broadcast(loop)
@@ -425,7 +425,7 @@ def finished_broadcasts(of: Callable[[str], bool]) -> Iterator[list[str]]:
 
     def noted(turn: Any, *args: Any, **options: Any) -> Any:
         made = tell(turn, *args, **options)
-        found.extend([turn.name] if options["over"] and of(turn.name) else [])
+        found.extend([turn.name] if options["is_last_chunk"] and of(turn.name) else [])
         return made
 
     with pytest.MonkeyPatch.context() as patch:

@@ -25,7 +25,7 @@ from django_mcp.changes import capture
 from django_mcp.models import Change
 from django_mcp.storage import change_log
 from django_mcp.storage.change_log import ANYTHING, watched
-from tests.shop.models import Badge, Company, LocalPlace, Note, Place, Tag, Warehouse
+from tests.shop.models import Badge, Company, Invoice, LocalPlace, Note, Place, Tag, Warehouse
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LOG = settings.DJANGO_MCP["DATABASE"]
@@ -152,6 +152,66 @@ def test_receivers_are_connected_to_single_models_only():
         assert not [uid for uid in uids if uid.startswith("django_mcp")]
 
 
+def test_only_registered_models_and_their_family_have_receivers(register):
+    @isolate_apps("tests.shop")
+    def defined_later() -> list[type[models.Model]]:
+        class Later(Warehouse):
+            class Meta:
+                app_label = "shop"
+
+        class LaterProxy(LocalPlace):
+            class Meta:
+                app_label, proxy = "shop", True
+
+        return [Later, LaterProxy]
+
+    saved, deleted = signals.post_save, signals.post_delete
+    family = [Place, LocalPlace, Warehouse]
+    for model in (Note, Tag, *family):
+        assert not saved.has_listeners(model) and not deleted.has_listeners(model), model
+    register(Place)
+    for model in (*family, *defined_later()):
+        assert saved.has_listeners(model) and deleted.has_listeners(model), model
+    assert not signals.pre_save.has_listeners(Place)  # nothing is read before a save
+    for model in (Note, Tag):
+        assert not saved.has_listeners(model) and not deleted.has_listeners(model), model
+
+
+@isolate_apps("tests.shop")
+def test_relation_has_a_receiver_if_one_of_its_models_is_registered(register):
+    class Shelf(models.Model):  # noqa: DJ008
+        tags = models.ManyToManyField(Tag, related_name="+")
+        near = models.ManyToManyField("self")
+
+        class Meta:
+            app_label = "shop"
+
+    through = [Shelf.tags.through, Shelf.near.through]
+    assert [signals.m2m_changed.has_listeners(one) for one in through] == [False, False]
+    register(Shelf)
+    assert [signals.m2m_changed.has_listeners(one) for one in through] == [True, True]
+
+
+@isolate_apps("tests.shop")
+def test_relation_of_a_later_model_may_name_its_through_model(register):
+    register(Tag, followed=[Tag])
+
+    class Rack(models.Model):  # noqa: DJ008
+        tags = models.ManyToManyField(Tag, through="Tagging", related_name="+")
+
+        class Meta:
+            app_label = "shop"
+
+    class Tagging(models.Model):  # noqa: DJ008
+        rack = models.ForeignKey(Rack, models.CASCADE)
+        tag = models.ForeignKey(Tag, models.CASCADE, related_name="+")
+
+        class Meta:
+            app_label = "shop"
+
+    assert Rack.tags.through is Tagging and signals.m2m_changed.has_listeners(Tagging)
+
+
 @pytest.mark.slow
 def test_unfollowed_model_costs_one_lookup_per_second(register, monkeypatch):
     register(Tag)
@@ -250,7 +310,10 @@ def test_transaction_is_one_batch_regardless_of_its_number_of_rows(register):
         ("rows", ["shop.tag"]),
         ("rows", ["shop.badge"]),
     ]
-    assert change_log.numbered("default").waiting == [] and change_log.tip("default").last == 1
+    assert (
+        change_log.number_changes("default").waiting == []
+        and change_log.read_state("default").last == 1
+    )
 
 
 def test_wakeup_is_sent_once_after_the_commit(register, monkeypatch):
@@ -371,8 +434,6 @@ def test_change_contains_the_fields_of_the_resource_uri(register):
 
 
 def test_many_to_many_change_records_both_ends(register):
-    from tests.shop.models import Invoice
-
     register(Invoice, Tag, followed=[Tag, Invoice])
     company = Company.objects.create(name="Acme")
     customer = company.customers.create(name="Carla")

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from django_mcp.changes import change_set
-from django_mcp.changes.change_set import ChangeSet, resolved
+from django_mcp.changes.change_set import ChangeSet, replace_groups_by_members
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.asyncio]
 
@@ -14,8 +14,14 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.asyncio]
 @pytest.mark.slow
 async def test_changed_group_resolves_to_its_connected_members(shared_db, user_and_group):
     carol, group = user_and_group
-    found = await resolved(ChangeSet(groups={str(group.pk): None}), [str(carol.pk), "no key", None])
-    assert found.permits(str(carol.pk)) and not found.permits("0") and not found.groups
+    found = await replace_groups_by_members(
+        ChangeSet(groups={str(group.pk): None}), [str(carol.pk), "no key", None]
+    )
+    assert (
+        found.affects_permissions_of(str(carol.pk))
+        and not found.affects_permissions_of("0")
+        and not found.groups
+    )
 
 
 async def test_groups_beyond_one_query_are_all_resolved(shared_db, user_and_group, monkeypatch):
@@ -23,7 +29,9 @@ async def test_groups_beyond_one_query_are_all_resolved(shared_db, user_and_grou
     monkeypatch.setattr(change_set, "GROUPS_PER_QUERY", 2)
     carol, group = user_and_group
     groups = dict.fromkeys(["a", "b", str(group.pk)])
-    assert (await resolved(ChangeSet(groups=groups), [str(carol.pk)])).permits(str(carol.pk))
+    assert (
+        await replace_groups_by_members(ChangeSet(groups=groups), [str(carol.pk)])
+    ).affects_permissions_of(str(carol.pk))
 
 
 @pytest.fixture

@@ -102,10 +102,11 @@ def wait_for_delivery(loop):
     made, feed_ = loop.do(listener_registry), loop.do(change_feed)
 
     def rest() -> bool:
-        tips = {alias: change_log.tip(alias) for alias in change_log.aliases()}
+        states = {alias: change_log.read_state(alias) for alias in change_log.aliases()}
         is_idle = not made._tasks and not feed_._listed
         return is_idle and all(
-            not tip.waiting and feed_._cursors.get(alias) == tip.last for alias, tip in tips.items()
+            not state.waiting and feed_._cursors.get(alias) == state.last
+            for alias, state in states.items()
         )
 
     loop.until(lambda: elsewhere(rest), 60)

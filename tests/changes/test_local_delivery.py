@@ -24,7 +24,7 @@ class Follower:
 class Broadcaster(Follower):
     is_eager = False
 
-    async def broadcast(self, tips: feed.Tips) -> None:
+    async def broadcast(self, states: feed.ChangeLogStates) -> None:
         raise AssertionError("nothing is polled")
 
 
@@ -50,7 +50,7 @@ async def test_there_are_clients_while_there_are_followers():
     assert not here.local_followers
 
 
-async def test_a_follower_that_fails_does_not_affect_the_others(caplog):
+async def test_failing_follower_does_not_affect_the_others(caplog):
     class Failing(Follower):
         def receive_local(self, server: str, changes: ChangeSet) -> None:
             raise RuntimeError("a bug")
@@ -66,12 +66,12 @@ async def test_a_follower_that_fails_does_not_affect_the_others(caplog):
 async def test_changes_from_a_thread_arrive_in_the_loop():
     one = Follower()
     change_feed().follow_local(one)
-    await asyncio.to_thread(deliver_here, "shop", CHANGE.bulletin)
+    await asyncio.to_thread(deliver_here, "shop", CHANGE.changes)
     await asyncio.sleep(0)
     assert one.received == [CHANGE]
 
 
-def test_the_broadcaster_of_one_loop_alone_receives_changes():
+def test_only_one_loops_broadcaster_receives_changes():
     """Sessions belong to no loop: two broadcasters would notify them twice."""
     ready, end = threading.Barrier(3, timeout=30), threading.Event()
     followers = [Follower() for _ in range(2)]

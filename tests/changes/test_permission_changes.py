@@ -378,7 +378,7 @@ def test_revoked_and_deleted_tokens_are_changes_of_credentials(user_and_group):
 def test_too_many_changes_in_one_transaction_are_a_change_for_all_users(user_and_group):
     with transaction.atomic():
         for number in range(450):
-            permission_changes.changed(number, using="default")
+            permission_changes.record_user_changes(number, using="default")
     kinds = recorded()
     assert len(kinds) == 402 and kinds[-2:] == [("user", ""), ("credentials", "")]
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import django_mcp as mcp
-from django_mcp.calls import listing
+from django_mcp.calls import elicitation_completion
 from django_mcp.changes import broadcaster
 from django_mcp.changes.change_set import ChangeSet
 from django_mcp.changes.feed import deliver_here
@@ -88,7 +88,7 @@ def subscribe(client, uri) -> None:
 def open_stream(client) -> Stream:
     """Open the stream on which the session receives notifications."""
     session = client.load_session()
-    return streams.open(session, standalone=True, words=broadcaster.encoder_of(session))
+    return streams.open(session, standalone=True, encode_marks=broadcaster.encoder_of(session))
 
 
 def notifications(stream) -> list[str]:
@@ -256,7 +256,9 @@ def test_list_notification_is_sent_although_the_visibility_check_fails(client, m
     subscribe(client, "note://a")
     stream = open_stream(client)
     failing(monkeypatch, RuntimeError("a bug in get_queryset"))
-    news_ = ChangeSet(uris={"note://a": None}, lists={"tools": None}, listed={"note://a": "a.note"})
+    news_ = ChangeSet(
+        uris={"note://a": None}, list_names={"tools": None}, listed_uris={"note://a": "a.note"}
+    )
     client.loop.do(deliver_here, client.server.name, news_)
     wait_for_broadcast(client)
     assert (
@@ -320,8 +322,8 @@ def test_completed_elicitation_of_an_error_notifies_the_session(loop, server, cl
 
 
 def test_elicitations_are_not_reported_as_resources(client, monkeypatch):
-    listing.expect(client.session, ["x"])
-    assert listing.is_page(*sessions.subscribed_uris(client.session))
+    elicitation_completion.subscribe(client.session, ["x"])
+    assert elicitation_completion.is_completion_uri(*sessions.subscribed_uris(client.session))
     assert broadcaster.all_notifications(client.server, client.load_session()) == [
         json.dumps(
             {"jsonrpc": "2.0", "method": f"notifications/{name}/list_changed"},
@@ -333,7 +335,7 @@ def test_elicitations_are_not_reported_as_resources(client, monkeypatch):
 
 def test_too_many_elicitations_are_logged_and_ignored(client, monkeypatch, caplog):
     monkeypatch.setattr(sessions, "MAX_SUBSCRIPTIONS_PER_SESSION", 1)
-    listing.expect(client.session, ["x", "y"])
-    assert Subscription.objects.count() == 1 and "waits for too many" in caplog.text
+    elicitation_completion.subscribe(client.session, ["x", "y"])
+    assert Subscription.objects.count() == 1 and "too many subscriptions" in caplog.text
     sessions.end(client.session)
-    listing.expect(client.session, ["z"])
+    elicitation_completion.subscribe(client.session, ["z"])

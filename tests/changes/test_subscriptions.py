@@ -285,7 +285,7 @@ def test_change_during_a_notification_is_notified_again(subscribed, shop, alice,
             and message.get("method") == "notifications/resources/updated"
         ):
             listener_registry().notify(
-                shop.name, Announcement("updated", "invoice://A-1", shop.name).bulletin
+                shop.name, Announcement("updated", "invoice://A-1", shop.name).changes
             )
             client._take(message)
 
@@ -391,7 +391,7 @@ class Subscriber:
         return Principal(AnonymousUser())
 
     async def notify(self, subject: str, server: Any) -> None:
-        if self.listening.take(Announcement("updated", subject, server.name).bulletin):
+        if self.listening.take(Announcement("updated", subject, server.name).changes):
             await self.listening.send()
 
 
@@ -444,11 +444,11 @@ async def test_notification_is_retried_while_the_server_is_busy(shop, monkeypatc
 async def test_take_returns_true_only_for_the_task_that_must_send(shop):
     subscriber = Subscriber(shop)
     subscriber.listening.subscribe("shop://news")
-    news = Announcement("updated", "shop://news", shop.name).bulletin
+    news = Announcement("updated", "shop://news", shop.name).changes
     assert subscriber.listening.take(news) is True
     assert subscriber.listening.take(news) is False
     assert (
-        subscriber.listening.take(Announcement("updated", "shop://other", shop.name).bulletin)
+        subscriber.listening.take(Announcement("updated", "shop://other", shop.name).changes)
         is False
     )
     await subscriber.listening.send()
@@ -486,7 +486,7 @@ async def test_listen_that_ends_during_the_check_is_not_notified(shop):
     updates = [m for m in subscriber.sent if m["method"] == "notifications/resources/updated"]
     assert [m["params"]["_meta"][ID] for m in updates] == [2]
     assert subscriber.listening.end() == [2] and subscriber.listening.end() == []
-    assert not subscriber.listening.take(Announcement("updated", "shop://news", shop.name).bulletin)
+    assert not subscriber.listening.take(Announcement("updated", "shop://news", shop.name).changes)
     await tasks[1]
     assert subscriber.listening.end() == []
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 
 import django_mcp as mcp
-from django_mcp.declarations.arguments import MAX_KEYS, bind_annotation, holds
+from django_mcp.declarations.arguments import MAX_KEYS_PER_ARGUMENT, bind_annotation, holds
 from django_mcp.declarations.schemas import violations
 from django_mcp.declarations.server import Server
 from django_mcp.exceptions import InvalidArguments
@@ -262,9 +262,9 @@ def test_list_with_a_missing_row_is_refused(shop, alice, bob, customers, invoice
 
 def test_number_of_keys_is_limited(shop, alice, customers):
     ask, key = shop(list[Customer]), customers[0].pk
-    assert len(bind_value(ask, alice, [key] * MAX_KEYS)) == MAX_KEYS
+    assert len(bind_value(ask, alice, [key] * MAX_KEYS_PER_ARGUMENT)) == MAX_KEYS_PER_ARGUMENT
     assert (
-        refusal_message(ask, alice, [key] * (MAX_KEYS + 1))
+        refusal_message(ask, alice, [key] * (MAX_KEYS_PER_ARGUMENT + 1))
         == "At most 100 keys are allowed, not 101."
     )
 

@@ -21,7 +21,7 @@ def django_db_setup(django_db_setup, django_db_blocker):
 
 
 @pytest.fixture(autouse=True)
-def _the_tests_connections(request):
+def _jobs_on_test_connections(request):
     """Run jobs on the connections of the test, because the database is in memory."""
     if "db" not in request.fixturenames and not request.node.get_closest_marker("django_db"):
         yield

@@ -38,7 +38,7 @@ CLOCKS = (-240.0, -60.0, -5.0, -0.9, 0.9, 5.0, 60.0, 240.0, 0.0)
 # More than any question or session has. Not with SQLite: there is no clock beside the workers'.
 FAR_OFF = (-2400.0, 2400.0, -1200.0, 1200.0)
 AWAKE = 6.0  # seconds in which a worker that goes on must have seen what time it is
-DOUBTS = re.compile(r"Lease lost|Lease in doubt")
+DOUBTS = re.compile(r"Lease lost|Lease may have expired")
 QUICK, WORDS = 12.0, 10  # seconds in which the layer must be used again, by so many commands
 NO_LAYER = re.compile("(?:channel layer|LISTEN connection to PostgreSQL) does not work")
 

@@ -116,8 +116,8 @@ def test_takeover_reaches_its_points(django_capture_on_commit_callbacks):
 @pytest.mark.django_db
 def test_step_reaches_its_points():
     with watched() as reached:
-        steps.begin("c1", "key")
-        steps.keep("c1", "key", 1)
+        steps.begin_step("c1", "key")
+        steps.store_step_value("c1", "key", 1)
     assert reached == ["step-entered", "step-kept"]
 
 

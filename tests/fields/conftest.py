@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _the_tests_connections(request: pytest.FixtureRequest) -> Iterator[None]:
+def _jobs_on_test_connections(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run jobs on the connections of the test, inside its transaction."""
     if not request.node.get_closest_marker("django_db"):
         yield

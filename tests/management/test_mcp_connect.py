@@ -23,7 +23,7 @@ from django_mcp.verifiers.personal_tokens import SECRET, PersonalAccessTokens
 from django_mcp.web.clients import CLIENTS, PLACEHOLDER
 from tests.servers import Served, prepare
 from tests.servers import environment as served_environment
-from tests.spec.process import ROOT, Asking, command, environment
+from tests.spec.process import ROOT, RequestWriter, command, environment
 
 URL = "https://shop.example/mcp"
 GIVEN = "mcp_" + "g" * 43
@@ -318,7 +318,7 @@ def test_written_stdio_configuration_works_in_any_directory(tmp_path, home):
         subprocess.run(command(*words), cwd=ROOT, env=environ, check=True, capture_output=True)
     ((name, entry),) = servers_in(home / ".cursor/mcp.json").items()
     assert name == "tests"
-    asking = Asking("2026-07-28")
+    asking = RequestWriter("2026-07-28")
     done = subprocess.run(
         [entry["command"], *entry["args"]],
         input=asking.line("tools/list", {}),

@@ -21,7 +21,7 @@ import django_mcp as mcp
 from django_mcp.management.doctor import installation, live
 from django_mcp.management.doctor import installation as databases
 from django_mcp.management.doctor import installation as inside
-from django_mcp.management.doctor.findings import message, ok, survived
+from django_mcp.management.doctor.findings import message, ok, run_safely
 from django_mcp.management.doctor.live import LiveChecks, body_limit
 from django_mcp.protocol.revisions import REVISIONS
 from tests.management.proxies import Proxy
@@ -498,7 +498,7 @@ def test_one_failed_check_does_not_hide_others(tmp_path):
     [
         ("tests.management.test_mcp_doctor.mounted", "is in tests.management"),
         ("tests.management.test_mcp_doctor.forgot_to_mount", "another view answers there"),
-        ("tests.management.test_mcp_doctor.breaks", "breaks in .*RuntimeError: broken"),
+        ("tests.management.test_mcp_doctor.breaks", "fails in .*RuntimeError: broken"),
         ("tests.management.test_mcp_doctor.nothing", "cannot be imported: ImportError"),
         (None, "ASGI_APPLICATION is not set"),
     ],
@@ -560,7 +560,7 @@ def test_missing_asgi_server_is_reported(monkeypatch, settings):
     assert "No ASGI server is installed" in only_problem(installation.asgi_servers()).words
     monkeypatch.undo()
     settings.DEBUG = True
-    assert "runserver speaks WSGI" in only_problem(installation.asgi_servers()).words
+    assert "runserver uses WSGI" in only_problem(installation.asgi_servers()).words
 
 
 @pytest.mark.django_db
@@ -596,7 +596,7 @@ def test_exception_in_a_check_is_reported():
         yield ok("before")
         raise RuntimeError("broken")
 
-    before, broken = survived(look, "It")
+    before, broken = run_safely(look, "It")
     assert before == ok("before") and broken.level == "problem"
     assert broken.words == "It cannot be checked: RuntimeError: broken"
 
@@ -609,22 +609,22 @@ def test_number_of_tools_of_a_user_in_every_revision(server, alice):
     def mine(request: mcp.Request) -> str:
         return "mine"
 
-    (found,) = inside.declared(server, alice)
+    (found,) = inside.list_tools(server, alice)
     assert found.words == f"Revisions {', '.join(REVISIONS)} work; alice gets 1 tool."
-    (found,) = inside.declared(server, None)
+    (found,) = inside.list_tools(server, None)
     assert "a client without a token gets 0 tools" in found.words
 
 
 @pytest.mark.django_db
 def test_invalid_server_is_a_problem_and_empty_server_is_a_note(server):
-    (found,) = inside.declared(server, None)
+    (found,) = inside.list_tools(server, None)
     assert found.level == "note" and "startmcp" in found.hint
     server._forget()
 
     @server.tool
     def wrong(request, argument): ...
 
-    (found,) = inside.declared(server, None)
+    (found,) = inside.list_tools(server, None)
     assert found.level == "problem" and "cannot be served" in found.words
 
 
@@ -655,8 +655,8 @@ def test_output_of_the_project_before_mcp_stdio_is_reported(tmp_path):
         (["shop.example/mcp"], "such as https://"),
         (["https://[x/mcp"], "such as https://"),
         (["https://shop.example/a b"], "such as https://"),
-        (["https://me:secret@shop.example/mcp"], "Give a token with --token"),
-        (["https://shop.example/mcp?token=secret"], "Give a token with --token"),
+        (["https://me:secret@shop.example/mcp"], "Pass the token with --token"),
+        (["https://shop.example/mcp?token=secret"], "Pass the token with --token"),
         (["--seconds", "0"], "--seconds"),
         (["--seconds", "nan"], "--seconds"),
     ],
@@ -674,4 +674,4 @@ def test_text_output(served, folder):
     assert done.returncode == 0 and "\x1b" not in done.stdout
     assert "\nOver HTTP: the address\n" in done.stdout and "\nThe database\n" in done.stdout
     assert "  ok       A session starts, answers and ends.\n" in done.stdout
-    assert re.search(r"\n\n(All is well|\d+ warnings?)\.\n\Z", done.stdout)
+    assert re.search(r"\n\n(No problems found|\d+ warnings?)\.\n\Z", done.stdout)

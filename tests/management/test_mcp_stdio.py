@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.spec.process import ROOT, Asking, Noisy, command, environment
+from tests.spec.process import ROOT, NoisyProcess, RequestWriter, command, environment
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ def start_project(database):
     started = []
 
     def start(**more):
-        started.append(Noisy(database, DJANGO_SETTINGS_MODULE=SETTINGS, **more))
+        started.append(NoisyProcess(database, DJANGO_SETTINGS_MODULE=SETTINGS, **more))
         return started[-1]
 
     yield start
@@ -67,7 +67,7 @@ def ends_in_time(one, number=None):
         one.close()
     else:
         one.process.send_signal(number)
-    assert one.ended() == 0
+    assert one.wait_for_exit() == 0
     assert time.monotonic() - before < EXIT_SECONDS
     assert one.messages() or not one.out.raw  # whole lines
     return True
@@ -99,7 +99,7 @@ def test_repeated_signals_do_not_change_the_exit(start_project):
     for _ in range(10):
         time.sleep(0.1)
         one.process.send_signal(signal.SIGTERM)
-    assert one.ended() == 0
+    assert one.wait_for_exit() == 0
 
 
 def test_stuck_threads_are_reported(start_project):
@@ -174,7 +174,7 @@ def unread_process(database):
         command("mcp_stdio"), cwd=ROOT, env=environ,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
-        yield process, Asking("2026-07-28")
+        yield process, RequestWriter("2026-07-28")
         process.kill()
 
 

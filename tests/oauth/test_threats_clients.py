@@ -282,7 +282,7 @@ def test_client_is_not_deleted_while_it_is_authorized(shared_db, web):
             granted(client_id, alice)
 
     def reap():
-        registration_limits.delete_unused(registration_limits.expired())
+        registration_limits.delete_unused(registration_limits.unused_cutoff())
 
     works = [lambda one=one: grant(one) for one in ids] + [reap]
     threads = [threading.Thread(target=in_thread, args=[work]) for work in works]
@@ -323,7 +323,7 @@ def test_consent_during_deletion_of_the_client_is_no_server_error(shared_db, web
         old = timezone.now() - timedelta(days=2)
         ClientProfile.objects.filter(client_id__in=ids).update(created=old)
         works = [lambda one=one: authorize_and_redeem(one, alice) for one in clients]
-        works.append(lambda: registration_limits.delete_unused(registration_limits.expired()))
+        works.append(lambda: registration_limits.delete_unused(registration_limits.unused_cutoff()))
         new = INSPECTOR | {"client_name": f"{number} new"}  # a registration deletes clients too
         works.append(lambda new=new: register(Client(), new).status_code)
         told = flows.at_once(len(works), lambda index, works=works: (index, works[index]()))

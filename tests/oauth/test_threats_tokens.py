@@ -18,7 +18,6 @@ from oauth2_provider.models import get_access_token_model, get_grant_model, get_
 
 import django_mcp
 from django_mcp.changes import permission_changes
-from django_mcp.changes.permission_changes import EVERYBODY
 from django_mcp.declarations.server import Server, default_server
 from django_mcp.oauth import refresh_tokens
 from django_mcp.oauth.authorization_codes import CodeRedemption, delete_old_codes
@@ -26,7 +25,7 @@ from django_mcp.oauth.models import ClientProfile, RedeemedCode
 from django_mcp.oauth.refresh_tokens import MAX_SIBLINGS, RefreshTokenRotation
 from django_mcp.oauth.revocation import revoke_client, revoke_user
 from django_mcp.oauth.verifier import OAuthTokens
-from django_mcp.storage.change_log import CREDENTIALS
+from django_mcp.storage.change_log import ALL_USERS, CREDENTIALS
 
 from .conftest import CHALLENGE, MCP, REDIRECT, VERIFIER
 from .flows import (
@@ -217,11 +216,11 @@ def test_revoking_a_client_again_checks_no_users(alice, agent, checked_users):
     issued(alice, agent)
     for _ in range(2):
         revoke_client(agent.client_id)
-        assert checked_users == [EVERYBODY]
+        assert checked_users == [ALL_USERS]
     issued(alice, agent)
     for _ in range(2):
         revoke_user(alice)
-        assert checked_users == [EVERYBODY, str(alice.pk)]
+        assert checked_users == [ALL_USERS, str(alice.pk)]
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from django.contrib.auth.models import AnonymousUser
 import django_mcp as mcp
 from django_mcp.auth.principal import Principal
 from django_mcp.calls import rate_limits
-from django_mcp.calls.once import remembered
+from django_mcp.calls.once import in_memory_steps
 from django_mcp.declarations.cursors import seal, unseal
 from tests.client import RpcError
 from tests.shop.models import Invoice
@@ -205,10 +205,10 @@ def test_finished_calls_are_removed_from_memory(connect, server):
     def draw(request: mcp.Request, fails: bool = False) -> int:
         return int(request.once("n", lambda: 1 // (not fails)))
 
-    client, before = connect(server=server), len(remembered._calls)
+    client, before = connect(server=server), len(in_memory_steps._calls)
     assert client.text("draw") == "1"
     assert client.call("draw", fails=True)["isError"]
-    assert len(remembered._calls) == before
+    assert len(in_memory_steps._calls) == before
 
 
 def test_line_break_in_a_uri_does_not_forge_a_log_record(connect, server, caplog):

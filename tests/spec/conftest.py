@@ -1,4 +1,4 @@
-"""What the tests of the specification share."""
+"""Fixtures of the tests of the specification."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ import pytest
 
 @pytest.fixture
 def committed(django_capture_on_commit_callbacks: Any) -> AbstractContextManager[Any]:
-    """A block whose end is a commit to what waits for one."""
+    """Return a context manager that runs the functions of ``on_commit`` at its end."""
     made: AbstractContextManager[Any] = django_capture_on_commit_callbacks(execute=True)
     return made

@@ -1,4 +1,7 @@
-"""A client that starts the noisy project as real clients do, and keeps every byte that comes."""
+"""Start the noisy project over stdio in a subprocess, as clients do, and record its output.
+
+The tools of the project print to stdout, read stdin and hang.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ JSON = dict[str, Any]
 
 
 def environment(database: Path, **more: str) -> dict[str, str]:
-    """The environment of a process that is none of the tests' own."""
+    """Return the environment of a subprocess, without the variables of pytest and Python."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYT")}
     return kept | {
         "NOISY_DATABASE": str(database),
@@ -31,8 +34,8 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-c", PROGRAM, *arguments]
 
 
-class Asking:
-    """Writes requests of a revision, and counts them."""
+class RequestWriter:
+    """Write requests of a revision, with consecutive ids."""
 
     def __init__(self, revision: str) -> None:
         self.revision, self._count = REVISIONS[revision], 0
@@ -48,8 +51,8 @@ class Asking:
         return json.dumps(self.message(method, params)).encode() + b"\n"
 
 
-class Noisy(Asking):
-    """A running ``mcp_stdio`` of the noisy project."""
+class NoisyProcess(RequestWriter):
+    """A subprocess that runs ``mcp_stdio`` in the noisy project."""
 
     def __init__(self, database: Path, *arguments: str, revision: str = LATEST.name, **more: str):
         super().__init__(revision)
@@ -78,7 +81,7 @@ class Noisy(Asking):
             self.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
 
     def wait(self, id: int) -> JSON:
-        """The response to a request."""
+        """Wait for the response to a request and return it."""
         found: JSON = self.out.until(lambda: next(self._with(id), None))
         return found
 
@@ -86,7 +89,7 @@ class Noisy(Asking):
         return (one for one in self.messages() if one.get("id") == id and "method" not in one)
 
     def messages(self) -> list[JSON]:
-        """What has come, a message a line; raises if anything else has."""
+        """Return the messages on stdout so far. Raise if a line is not JSON."""
         return [json.loads(line.decode("utf-8", "strict")) for line in self.out.lines()]
 
     def request(self, method: str, **params: Any) -> JSON:
@@ -99,12 +102,12 @@ class Noisy(Asking):
         return str(result["content"][0]["text"])
 
     def close(self) -> None:
-        """Close the input."""
+        """Close stdin of the process."""
         assert self.process.stdin is not None
         self.process.stdin.close()
 
-    def ended(self, seconds: float = 60) -> int:
-        """The exit code, and everything that was written until then."""
+    def wait_for_exit(self, seconds: float = 60) -> int:
+        """Wait for the end of the process and of its output. Return the exit code."""
         code = self.process.wait(seconds)
         self.out.join()
         self.err.join()
@@ -113,18 +116,18 @@ class Noisy(Asking):
     def kill(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.ended()
+        self.wait_for_exit()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert stream is not None
             stream.close()
 
 
 class Stream:
-    """Everything that comes out of a pipe, read in a thread."""
+    """The output of a pipe, which a thread reads. ``is_closed`` at its end."""
 
     def __init__(self, pipe: IO[bytes] | None) -> None:
         assert pipe is not None
-        self._pipe, self.raw, self.over = pipe, b"", False
+        self._pipe, self.raw, self.is_closed = pipe, b"", False
         self._arrived = threading.Condition()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -135,17 +138,17 @@ class Stream:
                 self.raw += chunk
                 self._arrived.notify_all()
         with self._arrived:
-            self.over = True
+            self.is_closed = True
             self._arrived.notify_all()
 
     def lines(self) -> list[bytes]:
-        """The whole lines so far."""
+        """Return the complete lines so far."""
         return self.raw.split(b"\n")[:-1]
 
     def until(self, condition: Any, seconds: float = 60) -> Any:
-        """What ``condition`` is, once something that arrived made it true."""
+        """Wait until ``condition`` returns a true value, and return it."""
         with self._arrived:
-            found = self._arrived.wait_for(lambda: condition() or self.over, seconds)
+            found = self._arrived.wait_for(lambda: condition() or self.is_closed, seconds)
             found = condition()
             assert found, self.raw[-2000:]
             return found

@@ -7,7 +7,7 @@ import pytest
 import django_mcp as mcp
 from tests.shop.models import Company
 
-from .seen import LISTS, introduced, refusal, refused_to_serve
+from .helpers import LISTS, request_error, server_info, startup_errors
 
 pytestmark = pytest.mark.django_db
 METHODS = {kind: method for kind, (method, _) in LISTS.items()}
@@ -79,7 +79,7 @@ def test_ttl_is_the_declared_cache_time(connect, server, declared, seconds):
 @pytest.mark.parametrize("seconds", [-1, -0.5, "60", None, 1.5, True])
 def test_invalid_cache_time_is_rejected_at_declaration(server, declared, seconds):
     declared("one", cache=seconds)
-    assert any("cache" in problem for problem in refused_to_serve(server))
+    assert any("cache" in problem for problem in startup_errors(server))
 
 
 # What may not be kept.
@@ -141,12 +141,12 @@ def test_server_sends_the_current_content_before_the_ttl_ends(connect, server):
 
 def test_cache_hints_are_sent_with_and_without_list_changed(connect, server, declared):
     bare = connect(server=server)
-    found = introduced(bare)
+    found = server_info(bare)
     assert found["ttlMs"] > 0 and "listChanged" not in str(found["capabilities"])
     server._forget()
     declared("one")
     client = connect(server=server)
-    found = introduced(client)["capabilities"]
+    found = server_info(client)["capabilities"]
     for kind in ("tools", "prompts", "resources"):
         assert found[kind]["listChanged"] is True
         assert hints(client, METHODS[kind])[0] > 0
@@ -275,7 +275,7 @@ def test_resource_is_private_unless_declared_shared(connect, server, declared):
 @pytest.mark.parametrize("permission", [mcp.AUTHENTICATED, "shop.view_note", lambda request: True])
 def test_shared_requires_public_permission(server, declared, permission):
     declared("one", permission, shared=True)
-    assert any("shared" in problem for problem in refused_to_serve(server))
+    assert any("shared" in problem for problem in startup_errors(server))
 
 
 @pytest.mark.parametrize("scope", ["public", "private"])
@@ -305,5 +305,5 @@ def test_permission_is_checked_regardless_of_the_cache_scope(connect, server, al
     assert hints(client, "resources/read", uri=uri) == (3_600_000, scope)
     allowed[0] = False
     server._catalog.resources["menu://all"].permission = "shop.nobody"
-    assert refusal(client, "resources/read", uri=uri).code == -32602
+    assert request_error(client, "resources/read", uri=uri).code == -32602
     assert client.request("resources/list")["resources"] == []

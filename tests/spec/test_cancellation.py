@@ -14,7 +14,7 @@ from django_mcp.changes.api import notify_list_changed
 from django_mcp.protocol.revisions import REVISIONS
 from tests.shop.models import Company
 
-from .talk import eventually, is_response, said
+from .helpers import is_response, replies_to, run_until
 
 pytestmark = pytest.mark.django_db
 SECONDS = 60  # to wait for what comes at once, however busy the machine is
@@ -136,7 +136,7 @@ def test_cancelled_call_frees_its_resources_and_writes_nothing(
         id = client.start("tools/call", id="again", name="plod", _meta={"progressToken": "p"})
         assert waited(client, work.started)
         cancel(client, id)
-        eventually(client, lambda: "again" not in client.conversation._active)
+        run_until(client, lambda: "again" not in client.conversation._active)
     # The place, the thread, the id, the token and the transaction are free.
     assert client.text("save", name="after") == "after"
     assert list(Company.objects.values_list("name", flat=True)) == ["after"]
@@ -200,7 +200,7 @@ def test_answered_call_was_committed(connect, revision, server, work):
         if number % 2:
             client.wait(id)
         cancel(client, id)
-        eventually(client, lambda id=id: id not in client.conversation._active)
+        run_until(client, lambda id=id: id not in client.conversation._active)
         saved = Company.objects.filter(name=f"n{number}").exists()
         assert saved >= bool(responses(client, id))
         assert len(responses(client, id)) <= 1
@@ -227,7 +227,7 @@ def test_server_cancels_only_its_unanswered_questions(connect, handshake, server
     client.until(lambda: len(client.asked) == 2)
     first, second = client.asked
     roots = {"jsonrpc": "2.0", "id": first["id"], "result": {"roots": []}}
-    assert said(client, roots) == []
+    assert replies_to(client, roots) == []
     cancel(client, id)
     client.settle()
     (note,) = client.notes
@@ -246,8 +246,8 @@ def test_answer_after_the_server_cancelled_is_ignored(connect, handshake, server
     assert work.runs == 1
     for asked in client.asked:
         late = {"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}}
-        assert said(client, late) == []
-        assert said(client, late) == []
+        assert replies_to(client, late) == []
+        assert replies_to(client, late) == []
     assert work.runs == 1 and responses(client, id) == []
     assert client.text("soon", turns=0) == "done"
 

@@ -9,7 +9,7 @@ import django_mcp as mcp
 from django_mcp.calls import rate_limits
 from tests.shop.models import Customer
 
-from .seen import introduced, refusal
+from .helpers import request_error, server_info
 
 pytestmark = pytest.mark.django_db
 COMPLETE = "completion/complete"
@@ -62,7 +62,7 @@ def test_completion_capability_is_declared_if_an_argument_completes(
     connect, server, journey, revision
 ):
     client = connect(server=server, revision=revision, initialize=False)
-    found = introduced(client)["capabilities"]
+    found = server_info(client)["capabilities"]
     assert ("completions" in found) is (revision >= "2025-03-26")  # where it has a name
     assert values(client, prompt("journey"), "country", "") == ["ch", "de"]
 
@@ -81,10 +81,10 @@ def test_completion_method_is_unknown_without_completing_arguments(connect, serv
             return word
 
     client = connect(server=server, revision=revision, initialize=False)
-    assert "completions" not in introduced(client)["capabilities"]
+    assert "completions" not in server_info(client)["capabilities"]
     ref = prompt("plain") if kind == "prompt" else template("plain://{word}")
     argument = {"name": "word", "value": ""}
-    assert refusal(client, COMPLETE, ref=ref, argument=argument).code == -32601
+    assert request_error(client, COMPLETE, ref=ref, argument=argument).code == -32601
 
 
 # What is wrong with a request.
@@ -93,9 +93,9 @@ def test_completion_method_is_unknown_without_completing_arguments(connect, serv
 def test_unknown_reference_is_invalid_params(connect, server, journey, revision):
     client = connect(server=server, revision=revision)
     argument = {"name": "country", "value": ""}
-    unknown = refusal(client, COMPLETE, ref=prompt("flight"), argument=argument)
+    unknown = request_error(client, COMPLETE, ref=prompt("flight"), argument=argument)
     assert (unknown.code, unknown.message) == (-32602, "Unknown prompt: flight")
-    nowhere = refusal(client, COMPLETE, ref=template("trip://{id}"), argument=argument)
+    nowhere = request_error(client, COMPLETE, ref=template("trip://{id}"), argument=argument)
     assert nowhere.code == (-32602 if revision >= "2026-07-28" else -32002)
 
 
@@ -113,7 +113,7 @@ def test_missing_parameters_are_invalid_params(connect, server, journey, revisio
         {"ref": {"type": "ref/resource"}, "argument": argument},
         {"ref": {"name": "journey"}, "argument": argument},
     ):
-        assert refusal(client, COMPLETE, **params).code == -32602, params
+        assert request_error(client, COMPLETE, **params).code == -32602, params
 
 
 WRONG = [None, 1, True, [], ["x"], {}, {"x": 1}]
@@ -126,7 +126,7 @@ def test_all_parameters_are_validated_before_the_completion_runs(
     ref, argument = prompt("journey"), {"name": "station", "value": "B"}
 
     def code(**params):
-        return refusal(client, COMPLETE, **({"ref": ref, "argument": argument} | params)).code
+        return request_error(client, COMPLETE, **({"ref": ref, "argument": argument} | params)).code
 
     for wrong in WRONG:
         assert code(ref=wrong) == -32602, wrong
@@ -189,7 +189,7 @@ def test_unexpected_exception_is_a_masked_internal_error(connect, server, revisi
 
     client = connect(server=server, revision=revision)
     argument = {"name": "city", "value": ""}
-    refused = refusal(client, COMPLETE, ref=prompt("visit"), argument=argument)
+    refused = request_error(client, COMPLETE, ref=prompt("visit"), argument=argument)
     assert refused.code == -32603 and "hunter2" not in f"{refused}"
     assert caplog.records[-1].exc_info[1] is error
 
@@ -274,7 +274,7 @@ def test_completions_are_limited(connect, server, alice, bob, paint, revision, s
     for _ in range(2):
         assert values(client, prompt("paint"), "colour", "b") == ["blue"]
     argument = {"name": "colour", "value": "b"}
-    refused = refusal(client, COMPLETE, ref=prompt("paint"), argument=argument)
+    refused = request_error(client, COMPLETE, ref=prompt("paint"), argument=argument)
     assert "Try again in" in refused.message
     assert values(connect(bob, server=server), prompt("paint"), "colour", "b") == ["blue"]
 
@@ -321,8 +321,8 @@ def test_forbidden_objects_complete_like_unknown_ones(connect, server, bob, revi
     for argument in ({"name": "city", "value": ""}, {"name": "none", "value": ""}, {"name": 1}):
         for ref in (prompt("visit"), template("city://{city}"), template("city://rome")):
             other = json.loads(json.dumps(ref).replace("visit", "other").replace("city:", "none:"))
-            refused = refusal(client, COMPLETE, ref=ref, argument=argument)
-            unknown = refusal(client, COMPLETE, ref=other, argument=argument)
+            refused = request_error(client, COMPLETE, ref=ref, argument=argument)
+            unknown = request_error(client, COMPLETE, ref=other, argument=argument)
             assert refused.code == unknown.code
             assert refused.message == unknown.message.replace("other", "visit")
     assert asked == []

@@ -8,7 +8,7 @@ import django_mcp as mcp
 from django_mcp.declarations.server import Server, _servers
 from django_mcp.protocol.revisions import REVISIONS
 
-from .seen import LISTS, refusal
+from .helpers import LISTS, request_error
 
 pytestmark = pytest.mark.django_db
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
@@ -63,7 +63,7 @@ def test_discovered_versions_and_capabilities_work(connect, named):
     for older in REVISIONS.values():
         if older.handshake:  # which have no discovery, but a handshake
             client = connect(server=named, revision=older.name)
-            assert refusal(client, "server/discover").code == -32601
+            assert request_error(client, "server/discover").code == -32601
 
 
 REQUESTS = {

@@ -16,7 +16,7 @@ from django_mcp.changes.api import notify_elicitation_complete
 from django_mcp.protocol.revisions import REVISIONS
 from tests.shop.models import Company
 
-from .talk import answer, error, said
+from .helpers import error_member, replies_to, response_to
 
 pytestmark = pytest.mark.django_db
 ASKING = [name for name, one in REVISIONS.items() if "elicitation/create" in one.asks]
@@ -193,7 +193,7 @@ def test_only_declared_elicitation_modes_are_used(connect, revision, server, dec
         if may:
             assert client.text(tool) == "no" and len(client.asked) == 1
         elif revision == ASKING[-1]:
-            assert error(client, "tools/call", name=tool)["code"] == -32021
+            assert error_member(client, "tools/call", name=tool)["code"] == -32021
         else:
             assert "does not support elicitation" in client.failure(tool)
         assert may or client.asked == []
@@ -413,11 +413,11 @@ def test_newest_revision_asks_in_the_result(connect, server):
         "Resource?": ("resources/read", {"uri": "asked://it"}),
     }
     for message, (method, params) in requests.items():
-        result = answer(client, method, **params)["result"]
+        result = response_to(client, method, **params)["result"]
         ((key, question),) = result["inputRequests"].items()
         assert question["method"] == ELICIT and question["params"]["message"] == message
         more = {"inputResponses": {key: accept({"answer": "because"})}}
-        done = answer(client, method, **params, **more, requestState=result["requestState"])
+        done = response_to(client, method, **params, **more, requestState=result["requestState"])
         assert "because" in str(done["result"])
 
 
@@ -439,15 +439,15 @@ def test_request_state_is_valid_only_for_its_user(connect, private, alice, bob):
     result = mine.call("whose")
     (key,) = result["inputRequests"]
     more = {"inputResponses": {key: accept()}, "requestState": result["requestState"]}
-    assert error(yours, "tools/call", name="whose", arguments={}, **more)["code"] == -32602
+    assert error_member(yours, "tools/call", name="whose", arguments={}, **more)["code"] == -32602
     nobody = connect(server=private)
-    assert error(nobody, "tools/call", name="whose", arguments={}, **more)["code"] == -32602
+    assert error_member(nobody, "tools/call", name="whose", arguments={}, **more)["code"] == -32602
     # It is the user that counts, not the connection.
     again = connect(alice, server=private)
     assert again.request("tools/call", name="whose", arguments={}, **more)["content"]
     alice.is_active = False
     gone = connect(alice, server=private)
-    assert error(gone, "tools/call", name="whose", arguments={}, **more)["code"] == -32602
+    assert error_member(gone, "tools/call", name="whose", arguments={}, **more)["code"] == -32602
 
 
 def test_only_the_asked_session_can_answer(connect, private, alice, bob):
@@ -456,7 +456,7 @@ def test_only_the_asked_session_can_answer(connect, private, alice, bob):
     mine.until(lambda: mine.asked)
     yours.until(lambda: yours.asked)
     theirs = {"jsonrpc": "2.0", "id": mine.asked[0]["id"], "result": accept()}
-    assert said(yours, theirs) == []  # a good guess, from another connection
+    assert replies_to(yours, theirs) == []  # a good guess, from another connection
     mine.settle()
     assert mine.received[-1] is mine.asked[0]
     for client, id, name in ((mine, ids[0], "alice"), (yours, ids[1], "bob")):
@@ -504,14 +504,14 @@ def test_completed_url_elicitation_authenticates_nobody(connect, newer, private)
         server=visiting(private), revision=newer, answers=answering({"action": "accept"})
     )
     assert client.text("visit") == "True"
-    assert error(client, "tools/call", name="whose")["code"] == -32602
+    assert error_member(client, "tools/call", name="whose")["code"] == -32602
 
 
 @pytest.mark.parametrize("newer", URLS)
 def test_content_in_an_answer_to_url_elicitation_is_ignored(connect, newer, ask):
     """Data that the user enters on the page must not pass through the client."""
-    said = {"action": "accept", "content": {"answer": "hunter2", "token": "hunter2"}}
-    client = connect(server=ask("Sign in.", url=PAGE), revision=newer, answers=answering(said))
+    accepted = {"action": "accept", "content": {"answer": "hunter2", "token": "hunter2"}}
+    client = connect(server=ask("Sign in.", url=PAGE), revision=newer, answers=answering(accepted))
     assert client.text("ask") == "True"
 
 
@@ -545,7 +545,7 @@ def test_completion_notifies_only_the_client_that_was_asked(connect, server, com
 @pytest.mark.parametrize("name", REVISIONS)
 def test_url_required_is_an_error_only_in_2025_11_25(connect, name, server):
     client = connect(server=visiting(server), revision=name)
-    response = answer(client, "tools/call", name="required")
+    response = response_to(client, "tools/call", name="required")
     if name == "2025-11-25":
         assert response["error"]["code"] == -32042
     elif name in URLS:
@@ -553,20 +553,20 @@ def test_url_required_is_an_error_only_in_2025_11_25(connect, name, server):
     else:
         assert response["result"]["isError"] and PAGE in str(response)
     for how in ("tool", "bug", "protocol"):
-        failed = answer(client, "tools/call", name="fail", arguments={"how": how})
+        failed = response_to(client, "tools/call", name="fail", arguments={"how": how})
         assert failed.get("error", {}).get("code") in (None, 1)
     for missing in ("nothing", "visit\0"):
-        assert error(client, "tools/call", name=missing)["code"] == -32602
+        assert error_member(client, "tools/call", name=missing)["code"] == -32602
     bare = connect(server=server, revision=name, capabilities={"elicitation": {"form": {}}})
-    assert "isError" in answer(bare, "tools/call", name="required")["result"]
+    assert "isError" in response_to(bare, "tools/call", name="required")["result"]
 
 
 def test_url_required_error_lists_elicitations_with_ids(connect, server, committed):
     client = connect(server=visiting(server), revision="2025-11-25")
-    (page,) = error(client, "tools/call", name="required")["data"]["elicitations"]
+    (page,) = error_member(client, "tools/call", name="required")["data"]["elicitations"]
     assert page["mode"] == "url" and page["message"] == "Sign in first."
     assert page["url"] == f"{PAGE}?id={page['elicitationId']}" and len(page["elicitationId"]) >= 32
-    (other,) = error(client, "tools/call", name="required")["data"]["elicitations"]
+    (other,) = error_member(client, "tools/call", name="required")["data"]["elicitations"]
     assert other["elicitationId"] != page["elicitationId"]
     with committed:
         notify_elicitation_complete(page["elicitationId"], server=server)
@@ -577,7 +577,7 @@ def test_url_required_error_lists_elicitations_with_ids(connect, server, committ
 @pytest.mark.parametrize("name", sorted(REVISIONS.keys() - {"2025-11-25"}))
 def test_other_revisions_get_no_elicitation_complete(connect, name, server, committed):
     client = connect(server=visiting(server), revision=name)
-    response = answer(client, "tools/call", name="required")
+    response = response_to(client, "tools/call", name="required")
     (id,) = set(re.findall(r"sign-in\?id=([\w-]+)", str(response)))
     with committed:
         notify_elicitation_complete(id, server=server)

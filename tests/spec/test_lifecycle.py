@@ -10,7 +10,7 @@ import django_mcp as mcp
 from django_mcp.changes.api import notify_list_changed
 from django_mcp.protocol.revisions import LATEST_HANDSHAKE, REVISIONS
 
-from .talk import answer, error, eventually, said
+from .helpers import error_member, replies_to, response_to, run_until
 
 pytestmark = pytest.mark.django_db
 ROOTS = {"roots/list": lambda params: {"roots": [{"uri": "file:///home"}]}}
@@ -48,7 +48,7 @@ def hello(client, version):
         "capabilities": client.capabilities,
         "clientInfo": {"name": "x", "version": "1"},
     }
-    return answer(client, "initialize", **given)
+    return response_to(client, "initialize", **given)
 
 
 # The handshake.
@@ -57,9 +57,9 @@ def hello(client, version):
 def test_only_ping_is_served_before_initialize(connect, handshake, asking):
     client = connect(server=asking, revision=handshake, initialize=False)
     for method in ("tools/list", "tools/call", "resources/read", "logging/setLevel"):
-        assert error(client, method, name="add", arguments={})["code"] == -32600
+        assert error_member(client, method, name="add", arguments={})["code"] == -32600
     client.notify("notifications/initialized")
-    assert error(client, "tools/call", name="places")["code"] == -32600
+    assert error_member(client, "tools/call", name="places")["code"] == -32600
     assert asking._runs == 0
     assert client.request("ping") == {}
     client.initialize()
@@ -81,7 +81,7 @@ def test_server_sends_no_requests_before_the_initialized_notification(
     client = connect(server=asking, revision=handshake, initialize=False, answers=ROOTS)
     hello(client, handshake)
     call = client.start("tools/call", name="places")
-    eventually(client, lambda: asking._runs)
+    run_until(client, lambda: asking._runs)
     with committed:
         notify_list_changed(server=asking)
     client.settle()
@@ -128,19 +128,23 @@ def test_only_capabilities_declared_by_both_sides_are_used(connect, handshake, a
     client.until(lambda: client.notes)
     client.settle()
     assert [note["method"] for note in client.notes] == ["notifications/tools/list_changed"]
-    assert error(client, "prompts/list")["code"] == -32601
-    assert error(client, "resources/subscribe", uri="x://y")["code"] == -32601
+    assert error_member(client, "prompts/list")["code"] == -32601
+    assert error_member(client, "resources/subscribe", uri="x://y")["code"] == -32601
 
 
 def test_failed_initialize_may_be_repeated(connect, handshake, asking):
     client = connect(server=asking, revision=handshake, initialize=False, capabilities={})
     valid = {"capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     for version in (None, 7, {}):
-        assert error(client, "initialize", protocolVersion=version, **valid)["code"] == -32602
-    missing = error(client, "initialize", protocolVersion=handshake, capabilities=[], clientInfo={})
+        assert (
+            error_member(client, "initialize", protocolVersion=version, **valid)["code"] == -32602
+        )
+    missing = error_member(
+        client, "initialize", protocolVersion=handshake, capabilities=[], clientInfo={}
+    )
     assert missing["code"] == -32602
     client.initialize()
-    assert error(client, "initialize", protocolVersion=handshake)["code"] == -32600
+    assert error_member(client, "initialize", protocolVersion=handshake)["code"] == -32600
     assert "roots" in client.failure("places")
     assert client.text("add", a=1, b=2) == "3"
 
@@ -171,7 +175,7 @@ def test_timed_out_question_is_cancelled(connect, handshake, asking, impatient):
     assert cancelled["method"] == "notifications/cancelled"
     assert cancelled["params"]["requestId"] == asked["id"]
     late = {"jsonrpc": "2.0", "id": asked["id"], "result": ROOTS["roots/list"]({})}
-    assert said(client, late) == []
+    assert replies_to(client, late) == []
     assert asking._runs == 2  # the question, and its end
 
 

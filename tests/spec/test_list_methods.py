@@ -8,7 +8,15 @@ from django.contrib.auth.models import Permission, User
 import django_mcp as mcp
 from django_mcp.protocol.revisions import LATEST
 
-from .seen import LISTS, declare, introduced, listed, names, refusal, retry
+from .helpers import (
+    LISTS,
+    declare,
+    list_items,
+    list_names,
+    request_error,
+    request_with_answers,
+    server_info,
+)
 
 pytestmark = pytest.mark.django_db
 KINDS = ("tools", "prompts", "resources")
@@ -24,11 +32,11 @@ def test_capability_is_declared_if_the_list_has_entries(connect, server, revisio
     declare(server, kind, "one")
     client = connect(server=server, revision=revision, initialize=False)
     capability = "resources" if kind == "templates" else kind
-    found = introduced(client)["capabilities"].keys() & set(KINDS)
+    found = server_info(client)["capabilities"].keys() & set(KINDS)
     assert found == {capability}
-    assert names(client, kind) == ["one"]
+    assert list_names(client, kind) == ["one"]
     for other in set(KINDS) - {capability}:
-        assert refusal(client, LISTS[other][0]).code == -32601
+        assert request_error(client, LISTS[other][0]).code == -32601
 
 
 def test_list_change_notifies_initialized_clients(
@@ -36,7 +44,7 @@ def test_list_change_notifies_initialized_clients(
 ):
     declare(server, kind, "one")
     client = connect(server=server, revision=handshake, initialize=False)
-    assert introduced(client)["capabilities"][kind]["listChanged"] is True
+    assert server_info(client)["capabilities"][kind]["listChanged"] is True
     client.settle()
     with django_capture_on_commit_callbacks(execute=True):
         mcp.notify_list_changed(kind, server=server)
@@ -82,7 +90,7 @@ def guarded(server, any_kind):
 
 def test_list_contains_what_the_caller_may_use(connect, guarded, alice, bob, revision, any_kind):
     def seen(user):
-        return names(connect(user, server=guarded, revision=revision), any_kind)
+        return list_names(connect(user, server=guarded, revision=revision), any_kind)
 
     assert seen(None) == ["open"]
     assert seen(bob) == ["open", "user"]
@@ -95,12 +103,12 @@ def test_list_may_be_empty_and_follows_permissions_at_once(
 ):
     declare(server, any_kind, "clerk", permission="shop.change_invoice")
     client = connect(bob, server=server, revision=revision)
-    assert names(client, any_kind) == []
+    assert list_names(client, any_kind) == []
     bob.user_permissions.add(Permission.objects.get(codename="change_invoice"))
     client.user = User.objects.get(pk=bob.pk)
-    assert names(client, any_kind) == ["clerk"]
+    assert list_names(client, any_kind) == ["clerk"]
     client.user = None
-    assert names(client, any_kind) == []
+    assert list_names(client, any_kind) == []
 
 
 def test_list_does_not_depend_on_the_connection_or_earlier_requests(
@@ -112,12 +120,12 @@ def test_list_does_not_depend_on_the_connection_or_earlier_requests(
 
     fresh = connect(alice, server=guarded, revision=revision, capabilities={})
     used = connect(alice, server=guarded, revision=revision)
-    before = listed(used, any_kind)
+    before = list_items(used, any_kind)
     used.call("work")
-    refusal(used, "tools/call", name="none")
+    request_error(used, "tools/call", name="none")
     if used.revision.handshake:
         used.request("logging/setLevel", level="debug")
-    assert before == listed(used, any_kind) == listed(fresh, any_kind)
+    assert before == list_items(used, any_kind) == list_items(fresh, any_kind)
 
 
 def test_list_order_is_stable(connect, server, revision, any_kind, settings):
@@ -125,11 +133,11 @@ def test_list_order_is_stable(connect, server, revision, any_kind, settings):
     for name in wanted:
         declare(server, any_kind, name)
     client = connect(server=server, revision=revision)
-    assert names(client, any_kind) == names(client, any_kind) == wanted
+    assert list_names(client, any_kind) == list_names(client, any_kind) == wanted
     settings.DJANGO_MCP = {"PAGE_SIZE": 2}
-    assert names(client, any_kind) == wanted
+    assert list_names(client, any_kind) == wanted
     server._forget()
-    assert names(connect(server=server, revision=revision), any_kind) == wanted
+    assert list_names(connect(server=server, revision=revision), any_kind) == wanted
 
 
 REQUESTS = {
@@ -148,5 +156,5 @@ def test_question_is_returned_before_the_result(connect, server, kind):
     [question] = asked["inputRequests"].values()
     assert question["params"]["message"] == "Sure?"
     accepted = {"action": "accept", "content": {"answer": True}}
-    answered = retry(client, method, accepted, **params)
+    answered = request_with_answers(client, method, accepted, **params)
     assert answered["resultType"] == "complete" and "True" in str(answered)

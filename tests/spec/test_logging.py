@@ -11,7 +11,7 @@ import django_mcp as mcp
 from django_mcp.calls import rate_limits
 from django_mcp.protocol.revisions import LOG_LEVELS
 
-from .seen import introduced, notes, refusal
+from .helpers import notification_params, request_error, server_info
 
 pytestmark = pytest.mark.django_db
 
@@ -25,7 +25,7 @@ def ask_for(client, level):
 
 
 def messages(client):
-    return notes(client, "notifications/message")
+    return notification_params(client, "notifications/message")
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def scale(server):
 
 def test_logging_capability_is_declared(connect, scale, revision):
     client = connect(server=scale, revision=revision, initialize=False)
-    assert introduced(client)["capabilities"]["logging"] == {}
+    assert server_info(client)["capabilities"]["logging"] == {}
 
 
 @pytest.mark.parametrize("tool", ["scale", "ascale"])
@@ -94,8 +94,8 @@ def test_request_without_a_level_gets_no_messages(connect, scale):
 @pytest.mark.parametrize("level", ["loud", "INFO", "warn", "", "info ", 3, None, ["info"], True])
 def test_set_level_with_an_unknown_level_is_invalid_params(connect, scale, handshake, level):
     client = connect(server=scale, revision=handshake)
-    assert refusal(client, "logging/setLevel", level=level).code == -32602
-    assert refusal(client, "logging/setLevel").code == -32602
+    assert request_error(client, "logging/setLevel", level=level).code == -32602
+    assert request_error(client, "logging/setLevel").code == -32602
     client.call("scale")
     client.settle()
     assert len(messages(client)) == len(LOG_LEVELS) - 1  # as before
@@ -112,7 +112,7 @@ def test_request_with_an_unknown_level_is_rejected(connect, server, level):
     client = connect(server=server)
     client.log_level = level
     for method, params in (("tools/call", {"name": "work"}), ("tools/list", {})):
-        assert refusal(client, method, **params).code == -32602
+        assert request_error(client, method, **params).code == -32602
     assert ran == []
 
 
@@ -125,7 +125,7 @@ def test_unexpected_exception_is_a_masked_internal_error(connect, scale, revisio
     client.conversation._principal = nobody
     client.log_level = "debug"
     method = "logging/setLevel" if client.revision.handshake else "tools/list"
-    refused = refusal(client, method, level="debug")
+    refused = request_error(client, method, level="debug")
     assert refused.code == -32603 and "hunter2" not in f"{refused}"
     assert isinstance(caplog.records[-1].exc_info[1], ConnectionError)
 
@@ -235,10 +235,10 @@ def test_only_messages_logged_by_the_project_are_sent(
     for number in range(len(errors)):
         client.failure("fail", number=number)
     client.failure("fail", number="x")
-    refusal(client, "tools/call", name="none")
-    refusal(client, "resources/read", uri="menu://today")
-    refusal(client, "resources/read", uri="menu://tomorrow")
-    refusal(client, "prompts/get", name="none")
+    request_error(client, "tools/call", name="none")
+    request_error(client, "resources/read", uri="menu://today")
+    request_error(client, "resources/read", uri="menu://tomorrow")
+    request_error(client, "prompts/get", name="none")
     client.request("tools/list")
     client.settle()
     assert caplog.records and client.notes == []

@@ -12,7 +12,7 @@ import django_mcp as mcp
 from django_mcp.protocol.jsonrpc import ProtocolError
 from django_mcp.protocol.revisions import REVISIONS
 
-from .talk import NEWEST_CODES, answer, error, is_response, said, written
+from .helpers import NEWEST_CODES, error_member, is_response, replies_to, response_to, to_json
 
 pytestmark = pytest.mark.django_db
 
@@ -65,13 +65,13 @@ def asks(revision):
 def converse(client, revision):
     """Say a bit of everything."""
     client.log_level = "debug"
-    answer(client, "tools/list")
-    answer(client, "tools/call", name="speak", _meta={"progressToken": "p"})
-    answer(client, "tools/call", name="disguise")
+    response_to(client, "tools/list")
+    response_to(client, "tools/call", name="speak", _meta={"progressToken": "p"})
+    response_to(client, "tools/call", name="disguise")
     if asks(revision):
         assert client.text("ask") == "true"
-    answer(client, "tools/call", name="refuse")
-    answer(client, "no/such/method")
+    response_to(client, "tools/call", name="refuse")
+    response_to(client, "no/such/method")
 
 
 def test_every_sent_message_is_valid_json_rpc(connect, revision, busy):
@@ -94,11 +94,11 @@ def test_every_sent_message_is_valid_json_rpc(connect, revision, busy):
 def test_result_type_is_sent_in_revisions_that_define_it(connect, revision, busy):
     client = connect(server=busy, revision=revision)
     converse(connect(server=busy, revision=revision, answers=YES), revision)
-    shown = answer(client, "tools/call", name="disguise")["result"]
+    shown = response_to(client, "tools/call", name="disguise")["result"]
     if asks(revision) and not REVISIONS[revision].handshake:
-        asked = answer(client, "tools/call", name="ask")["result"]
+        asked = response_to(client, "tools/call", name="ask")["result"]
         assert asked["resultType"] == "input_required"
-        answer(client, "server/discover")
+        response_to(client, "server/discover")
     results = [message["result"] for message in client.received if "result" in message]
     types = {result.get("resultType") for result in results}
     if REVISIONS[revision].handshake:
@@ -125,7 +125,7 @@ def test_response_has_the_exact_id_of_its_request(connect, revision, busy):
 def test_request_with_an_invalid_id_is_rejected(connect, revision, busy, id):
     client = connect(server=busy, revision=revision)
     message = client.message("tools/call", {"name": "disguise"}, id=99)
-    (response,) = said(client, message | {"id": id})
+    (response,) = replies_to(client, message | {"id": id})
     assert response["error"]["code"] == -32600
     assert response.get("id") is None
     assert "result" not in response
@@ -175,7 +175,7 @@ def test_methods_of_undeclared_capabilities_are_not_found(connect, revision, ser
         declared = client.request("server/discover")["capabilities"]
     assert declared.keys().isdisjoint(FEATURES)
     for method in [method for methods in FEATURES.values() for method in methods]:
-        refused = error(client, method, name="x", uri="x://y")
+        refused = error_member(client, method, name="x", uri="x://y")
         assert refused["code"] == -32601
 
 
@@ -185,22 +185,22 @@ def test_methods_of_undeclared_capabilities_are_not_found(connect, revision, ser
 def provoke(client, revision):
     """Every error that a single request can be answered with, by what was wrong."""
     wrong = {
-        "method": error(client, "no/such/" + "x" * 10_000),
-        "tool": error(client, "tools/call", name="y" * 10_000),
-        "nameless": error(client, "tools/call"),
-        "arguments": error(client, "tools/call", name="speak", arguments=[1]),
-        "own": error(client, "tools/call", name="refuse"),
-        "reserved": answer(client, "tools/call", name="refuse", arguments={"code": -32001}),
-        "prompt": error(client, "prompts/get", name="nothing"),
-        "values": error(client, "prompts/get", name="strict", arguments={"number": "x"}),
-        "bug": error(client, "prompts/get", name="broken"),
-        "resource": error(client, "resources/read", uri="nothing://x"),
-        "cursor": error(client, "tools/list", cursor="forged"),
-        "completion": error(client, "completion/complete", ref={"type": "ref/prompt"}),
+        "method": error_member(client, "no/such/" + "x" * 10_000),
+        "tool": error_member(client, "tools/call", name="y" * 10_000),
+        "nameless": error_member(client, "tools/call"),
+        "arguments": error_member(client, "tools/call", name="speak", arguments=[1]),
+        "own": error_member(client, "tools/call", name="refuse"),
+        "reserved": response_to(client, "tools/call", name="refuse", arguments={"code": -32001}),
+        "prompt": error_member(client, "prompts/get", name="nothing"),
+        "values": error_member(client, "prompts/get", name="strict", arguments={"number": "x"}),
+        "bug": error_member(client, "prompts/get", name="broken"),
+        "resource": error_member(client, "resources/read", uri="nothing://x"),
+        "cursor": error_member(client, "tools/list", cursor="forged"),
+        "completion": error_member(client, "completion/complete", ref={"type": "ref/prompt"}),
     }
     if REVISIONS[revision].handshake:
-        wrong["again"] = error(client, "initialize", protocolVersion=revision)
-        wrong["level"] = error(client, "logging/setLevel", level="loud")
+        wrong["again"] = error_member(client, "initialize", protocolVersion=revision)
+        wrong["level"] = error_member(client, "logging/setLevel", level="loud")
     else:
         wrong |= provoke_newest(client)
     return wrong
@@ -209,13 +209,13 @@ def provoke(client, revision):
 def provoke_newest(client):
     capability = {"io.modelcontextprotocol/clientCapabilities": {}}
     version = {"io.modelcontextprotocol/protocolVersion": "1900-01-01"}
-    (bare,) = said(client, {"jsonrpc": "2.0", "id": 1000, "method": "tools/list"})
+    (bare,) = replies_to(client, {"jsonrpc": "2.0", "id": 1000, "method": "tools/list"})
     return {
-        "capability": error(client, "tools/call", name="ask", _meta=capability),
-        "version": error(client, "tools/list", _meta=version),
+        "capability": error_member(client, "tools/call", name="ask", _meta=capability),
+        "version": error_member(client, "tools/list", _meta=version),
         "bare": bare["error"],
-        "state": error(client, "tools/call", name="ask", requestState="forged"),
-        "listen": error(client, "subscriptions/listen", notifications=1),
+        "state": error_member(client, "tools/call", name="ask", requestState="forged"),
+        "listen": error_member(client, "subscriptions/listen", notifications=1),
     }
 
 
@@ -254,9 +254,9 @@ def test_error_contains_the_request_id_if_readable(connect, revision, busy):
         {"jsonrpc": "2.0", "method": "tools/list", "result": {}},
     ):
         for id in ("a", 5):
-            (response,) = said(client, broken | {"id": id})
+            (response,) = replies_to(client, broken | {"id": id})
             assert response["id"] == id and response["error"]["code"] == -32600
-    (response,) = said(client, b'{"jsonrpc": "2.0", "id": 5, "method": ')
+    (response,) = replies_to(client, b'{"jsonrpc": "2.0", "id": 5, "method": ')
     assert response.get("id") is None and response["error"]["code"] == -32700
 
 
@@ -278,8 +278,8 @@ def test_newest_revision_sends_no_retired_error_codes(connect, busy):
         raise mcp.UrlRequired("Sign in first.", "https://shop.example/in")
 
     client = connect(server=busy)
-    assert error(client, "resources/read", uri="nothing://x")["code"] == -32602
-    asked = answer(client, "tools/call", name="visit")
+    assert error_member(client, "resources/read", uri="nothing://x")["code"] == -32602
+    asked = response_to(client, "tools/call", name="visit")
     assert asked["result"]["resultType"] == "input_required"
     told = connect(server=busy, capabilities={}).call("visit")
     assert told["isError"]
@@ -316,11 +316,11 @@ def test_project_may_use_its_own_error_codes(connect, revision, busy):
         raise Mine("Closed on Sundays")
 
     client = connect(server=busy, revision=revision)
-    assert error(client, "tools/call", name="mine") == {
+    assert error_member(client, "tools/call", name="mine") == {
         "code": 4712,
         "message": "Closed on Sundays",
     }
-    assert error(client, "tools/call", name="refuse")["code"] == 7
+    assert error_member(client, "tools/call", name="refuse")["code"] == 7
 
 
 def test_error_data_that_is_not_json_becomes_an_internal_error(connect, revision, busy):
@@ -329,7 +329,7 @@ def test_error_data_that_is_not_json_becomes_an_internal_error(connect, revision
         raise mcp.ProtocolError("Odd", code=1, data={"object": object()})
 
     client = connect(server=busy, revision=revision)
-    assert error(client, "tools/call", name="odd")["code"] == -32603
+    assert error_member(client, "tools/call", name="odd")["code"] == -32603
     assert client.text("speak")
 
 
@@ -366,7 +366,7 @@ def test_error_codes_of_the_client_have_no_meaning(connect, code, server):
 )
 def test_notification_is_never_answered(connect, revision, busy, notification):
     client = connect(server=busy, revision=revision)
-    assert said(client, {"jsonrpc": "2.0"} | notification) == []
+    assert replies_to(client, {"jsonrpc": "2.0"} | notification) == []
     assert client.text("speak")
     assert [m for m in client.received if is_response(m) and m.get("id") is None] == []
 
@@ -386,13 +386,13 @@ def test_batch_is_answered_in_2025_03_26(connect, busy):
     assert answers.keys() == {one["id"], two["id"], three["id"]}
     assert answers[one["id"]]["result"] == {}
     assert answers[three["id"]]["error"]["code"] == -32601
-    assert said(client, [silent]) == []
+    assert replies_to(client, [silent]) == []
 
 
 @pytest.mark.parametrize("other", sorted(REVISIONS.keys() - {"2025-03-26"}))
 def test_batch_is_rejected_in_other_revisions(connect, busy, other):
     client = connect(server=busy, revision=other)
-    (refused,) = said(client, [client.message("tools/call", {"name": "speak"})])
+    (refused,) = replies_to(client, [client.message("tools/call", {"name": "speak"})])
     assert refused["error"]["code"] == -32600 and refused.get("id") is None
     client.settle()
     assert client.received[-1] is refused
@@ -402,11 +402,11 @@ def test_batch_with_initialize_is_rejected(connect, busy):
     given = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {}}
     new = connect(server=busy, revision="2025-11-25", initialize=False)
     hello = new.message("initialize", given)
-    (refused,) = said(new, [hello, new.message("ping", {})])
+    (refused,) = replies_to(new, [hello, new.message("ping", {})])
     assert refused["error"]["code"] == -32600
     assert new.initialize()
     client = connect(server=busy, revision="2025-03-26")
-    (refused,) = said(client, [client.message("ping", {}), hello])
+    (refused,) = replies_to(client, [client.message("ping", {}), hello])
     assert refused["error"]["code"] == -32600
     assert client.request("ping") == {}
 
@@ -421,11 +421,11 @@ def test_messages_must_be_utf_8(connect, revision, busy):
 
     client = connect(server=busy, revision=revision)
     message = client.message("tools/call", {"name": "echo", "arguments": {"text": "ÿ☃𝄞"}})
-    client.send(written(message).encode())
+    client.send(to_json(message).encode())
     assert client.wait(message["id"])["result"]["content"][0]["text"] == "ÿ☃𝄞"
     for encoding in ("latin-1", "utf-16"):
         again = client.message("tools/call", {"name": "echo", "arguments": {"text": "ÿ"}})
-        (refused,) = said(client, written(again).encode(encoding))
+        (refused,) = replies_to(client, to_json(again).encode(encoding))
         assert refused["error"]["code"] == -32700
 
 
@@ -435,5 +435,5 @@ def test_error_message_under_debug_is_one_line(connect, busy):
     def lines(request: mcp.Request) -> str:
         raise RuntimeError("one\ntwo")
 
-    found = error(connect(server=busy), "prompts/get", name="lines")
+    found = error_member(connect(server=busy), "prompts/get", name="lines")
     assert found["message"] == "RuntimeError: one two"

@@ -10,8 +10,7 @@ import django_mcp as mcp
 from django_mcp.protocol.revisions import REVISIONS
 from tests.client import EVERYTHING, PREFIX
 
-from .seen import LISTS, introduced, listed, refusal, refused_to_serve
-from .talk import said
+from .helpers import LISTS, list_items, replies_to, request_error, server_info, startup_errors
 
 pytestmark = pytest.mark.django_db
 VERSION, CAPABILITIES = PREFIX + "protocolVersion", PREFIX + "clientCapabilities"
@@ -57,7 +56,7 @@ def test_meta_must_contain_version_and_capabilities(connect, telling, method, mi
     message = client.message(method, {"name": "told"})
     for key in missing:
         del message["params"]["_meta"][key]
-    (refused,) = said(client, message)
+    (refused,) = replies_to(client, message)
     assert refused["id"] == message["id"] and refused["error"]["code"] == -32602
     assert missing[0] in refused["error"]["message"]
 
@@ -67,7 +66,7 @@ def test_unknown_method_is_rejected_before_its_parameters_are_checked(connect, t
     client = connect(server=telling)
     message = client.message("no/such", {})
     del message["params"]["_meta"][missing]
-    (refused,) = said(client, message)
+    (refused,) = replies_to(client, message)
     assert refused["error"]["code"] == -32601
 
 
@@ -102,7 +101,7 @@ def test_undeclared_capability_is_named_in_the_error(connect, telling, how):
     client = connect(server=telling)
     assert client.call("ask", how=how)["inputRequests"]  # so it would be used
     client.capabilities = without(how)
-    refused = refusal(client, "tools/call", name="ask", arguments={"how": how})
+    refused = request_error(client, "tools/call", name="ask", arguments={"how": how})
     assert refused.code == -32021
     assert refused.data == {"requiredCapabilities": NEEDS[how]}
     assert client.asked == []
@@ -126,7 +125,7 @@ def test_all_missing_capabilities_are_named(connect, telling):
             raise AssertionError("nothing is done without them")
 
     client = connect(server=telling, capabilities={"sampling": {}, "roots": {}})
-    refused = refusal(client, "tools/call", name="travel")
+    refused = request_error(client, "tools/call", name="travel")
     assert refused.code == -32021
     required = refused.data["requiredCapabilities"]
     assert required == {"sampling": {"tools": {}}, "elicitation": {"url": {}}}
@@ -153,9 +152,9 @@ def opened(client, identity):
 def test_client_info_changes_no_behaviour(connect, telling, alice, revision, identity):
     plain = connect(server=telling, revision=revision, initialize=False)
     named = connect(server=telling, revision=revision, initialize=False)
-    assert opened(named, identity) == introduced(plain)
-    assert listed(named, "tools") == listed(plain, "tools")
-    assert refusal(named, "tools/call", name="secret").message == "Unknown tool: secret"
+    assert opened(named, identity) == server_info(plain)
+    assert list_items(named, "tools") == list_items(plain, "tools")
+    assert request_error(named, "tools/call", name="secret").message == "Unknown tool: secret"
     allowed = connect(alice, server=telling, revision=revision, initialize=False)
     opened(allowed, {"name": "nobody", "version": "0"})
     assert allowed.text("secret") == "secret"  # for that, the user counts
@@ -204,7 +203,7 @@ def test_other_meta_keys_are_passed_through_and_change_nothing(connect, telling,
 @pytest.mark.parametrize("meta", [None, [], "x", 7], ids=repr)
 def test_meta_must_be_an_object(connect, telling, handshake, meta):
     client = connect(server=telling, revision=handshake)
-    assert refusal(client, "tools/list", _meta=meta).code == -32602
+    assert request_error(client, "tools/list", _meta=meta).code == -32602
 
 
 # Keys that go.
@@ -224,7 +223,7 @@ def test_meta_keys_of_the_server_have_the_reserved_prefix(connect, alice, invoic
     for revision in REVISIONS:
         client = connect(alice, revision=revision)
         for kind in LISTS:
-            listed(client, kind)
+            list_items(client, kind)
         client.call("slow_add", a=1, b=2)
         client.request("tools/call", name="pictures", _meta={"progressToken": 1})
         client.request("resources/read", uri="invoice://A-1")
@@ -268,7 +267,7 @@ def declare(server, kind, key):
 
 def shown(client, kind):
     """The metadata of the one thing of a kind."""
-    (item,) = listed(client, kind)
+    (item,) = list_items(client, kind)
     return item.get("_meta")
 
 
@@ -284,7 +283,7 @@ def test_meta_key_may_have_a_domain_prefix(connect, server, kind, prefix):
 @pytest.mark.parametrize("prefix", [*WRONG_PREFIXES, *RESERVED_PREFIXES], ids=repr)
 def test_meta_key_with_an_invalid_prefix_is_rejected_at_declaration(server, kind, prefix):
     declare(server, kind, f"{prefix}x")
-    (refused,) = refused_to_serve(server)
+    (refused,) = startup_errors(server)
     assert repr(f"{prefix}x") in refused
     with pytest.raises(ValueError):
         mcp.Text("x", meta={f"{prefix}x": 1})
@@ -301,7 +300,7 @@ def test_meta_key_may_have_a_valid_name(connect, server, prefix, name):
 @pytest.mark.parametrize("name", WRONG_NAMES, ids=repr)
 def test_meta_key_with_an_invalid_name_is_rejected_at_declaration(server, prefix, name):
     declare(server, "tools", prefix + name)
-    (refused,) = refused_to_serve(server)
+    (refused,) = startup_errors(server)
     assert repr(prefix + name) in refused
     with pytest.raises(ValueError):
         mcp.Contents("x", meta={prefix + name: 1})
@@ -310,5 +309,5 @@ def test_meta_key_with_an_invalid_name_is_rejected_at_declaration(server, prefix
 @pytest.mark.parametrize("name", ["progressToken", *TRACE])
 def test_reserved_meta_key_is_rejected_at_declaration(server, name):
     declare(server, "tools", name)
-    (refused,) = refused_to_serve(server)
+    (refused,) = startup_errors(server)
     assert repr(name) in refused and "reserved" in refused

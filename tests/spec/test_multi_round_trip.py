@@ -14,7 +14,7 @@ from django_mcp.protocol.revisions import REVISIONS
 from tests.client import PREFIX, RpcError
 from tests.shop.models import Company
 
-from .talk import answer, error, eventually, said
+from .helpers import error_member, replies_to, response_to, run_until
 
 pytestmark = pytest.mark.django_db
 KINDS = {"elicitation/create", "sampling/createMessage", "roots/list"}
@@ -97,7 +97,7 @@ def asked(client, tool="delete", **arguments):
 def again(client, result, responses, tool="delete", **arguments):
     """The request once more, with answers."""
     params = {"requestState": result["requestState"], "inputResponses": responses}
-    return answer(client, "tools/call", name=tool, arguments=arguments, **params)
+    return response_to(client, "tools/call", name=tool, arguments=arguments, **params)
 
 
 def text(response):
@@ -111,18 +111,18 @@ def test_only_three_methods_return_input_required(connect, asking, alice):
     client = connect(alice, server=asking)
     ref = {"type": "ref/prompt", "name": "delete"}
     results = [
-        answer(client, "tools/call", name="delete"),
-        answer(client, "prompts/get", name="delete"),
-        answer(client, "resources/read", uri="asking://a"),
+        response_to(client, "tools/call", name="delete"),
+        response_to(client, "prompts/get", name="delete"),
+        response_to(client, "resources/read", uri="asking://a"),
     ]
     assert [one["result"]["resultType"] for one in results] == ["input_required"] * 3
     others = [
-        answer(client, "completion/complete", ref=ref, argument={"name": "what", "value": ""}),
-        answer(client, "resources/templates/list"),
-        answer(client, "resources/list"),
-        answer(client, "tools/list"),
-        answer(client, "prompts/list"),
-        answer(client, "server/discover"),
+        response_to(client, "completion/complete", ref=ref, argument={"name": "what", "value": ""}),
+        response_to(client, "resources/templates/list"),
+        response_to(client, "resources/list"),
+        response_to(client, "tools/list"),
+        response_to(client, "prompts/list"),
+        response_to(client, "server/discover"),
     ]
     listen = {"resourceSubscriptions": ["asking://a"]}
     id = client.start("subscriptions/listen", notifications=listen)
@@ -157,7 +157,7 @@ def test_only_declared_capabilities_are_requested(connect, asking):
     for lacking in able:
         capabilities = {name: {} for name in able if name != lacking}
         client = connect(server=asking, capabilities=capabilities)
-        refused = error(client, "tools/call", name="everything")
+        refused = error_member(client, "tools/call", name="everything")
         assert refused["code"] == -32021
         assert refused["data"]["requiredCapabilities"].keys() == {lacking}
     assert client.asked == [] and "inputRequests" not in str(client.received)
@@ -168,7 +168,7 @@ def test_unanswered_question_holds_no_resources(connect, asking, alice, settings
     client = connect(alice, server=asking)
     for number in range(30):
         asked(client, what=str(number))
-    eventually(client, lambda: not client.conversation._tasks)
+    run_until(client, lambda: not client.conversation._tasks)
     assert client.conversation._active == {}
     assert not Company.objects.filter(name__startswith="written").exists()
     assert asking._acted == []
@@ -237,7 +237,7 @@ def test_answer_to_an_unknown_question_is_ignored(connect, asking, alice):
     result, key = asked(client)
     more = {"unknown": YES, "other": {"anything": 1}, "": {}}
     assert text(again(client, result, {key: YES} | more)) == "deleted it"
-    first = answer(client, "tools/call", name="delete", inputResponses=more)
+    first = response_to(client, "tools/call", name="delete", inputResponses=more)
     assert first["result"]["inputRequests"] == result["inputRequests"]
 
 
@@ -257,11 +257,11 @@ def test_malformed_round_is_a_json_rpc_error(connect, asking, alice):
     client = connect(alice, server=asking)
     result, key = asked(client)
     codes = [
-        said(client, '{"jsonrpc": "2.0", "id": 1, "inputResponses": {')[0]["error"]["code"],
+        replies_to(client, '{"jsonrpc": "2.0", "id": 1, "inputResponses": {')[0]["error"]["code"],
         again(client, result, {key: "yes"})["error"]["code"],
         again(client, {"requestState": "forged"}, {key: YES})["error"]["code"],
         again(client, {"requestState": 5}, {key: YES})["error"]["code"],
-        error(client, "prompts/get", name="broken")["code"],
+        error_member(client, "prompts/get", name="broken")["code"],
     ]
     assert codes == [-32700, -32602, -32602, -32602, -32603]
 
@@ -343,13 +343,13 @@ def test_state_of_another_request_is_rejected(connect, asking, alice):
     other.tool(permission=mcp.PUBLIC)(asking._catalog.tools["delete"]._implementation)
     try:
         wrong = [
-            error(client, "tools/call", name="delete", arguments={"what": "B"}, **params),
-            error(client, "tools/call", name="delete", **params),
-            error(client, "tools/call", name="delete_too", arguments=arguments, **params),
-            error(client, "prompts/get", name="delete", arguments=arguments, **params),
-            error(client, "resources/read", uri="asking://A", **params),
-            error(connect(alice, server=other), "tools/call", name="delete", arguments=arguments,
-                  **params),
+            error_member(client, "tools/call", name="delete", arguments={"what": "B"}, **params),
+            error_member(client, "tools/call", name="delete", **params),
+            error_member(client, "tools/call", name="delete_too", arguments=arguments, **params),
+            error_member(client, "prompts/get", name="delete", arguments=arguments, **params),
+            error_member(client, "resources/read", uri="asking://A", **params),
+            error_member(connect(alice, server=other), "tools/call", name="delete",
+                         arguments=arguments, **params),
         ]  # fmt: skip
     finally:
         _servers.pop("another")

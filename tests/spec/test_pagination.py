@@ -5,7 +5,7 @@ import pytest
 import django_mcp as mcp
 from tests.shop.models import Company
 
-from .seen import LISTS, declare, refusal
+from .helpers import LISTS, declare, request_error
 
 pytestmark = pytest.mark.django_db
 
@@ -110,7 +110,7 @@ def test_invalid_cursor_is_invalid_params(connect, server, revision, kind):
     client = connect(server=server, revision=revision)
     method, _ = LISTS[kind]
     for cursor in BAD_CURSORS:
-        refused = refusal(client, method, cursor=cursor)
+        refused = request_error(client, method, cursor=cursor)
         assert refused.code == -32602 and refused.message.startswith("cursor"), cursor
     assert page(client, kind)[0] == NAMES[:3]
 
@@ -124,7 +124,7 @@ def test_modified_cursor_is_rejected(connect, server, revision):
     changed += [cursor[:at] + ("A" if cursor[at] != "A" else "B") + cursor[at + 1 :]
                 for at in range(0, len(cursor) - 1, 7)]  # fmt: skip
     for one in changed:
-        assert refusal(client, "tools/list", cursor=one).code == -32602
+        assert request_error(client, "tools/list", cursor=one).code == -32602
 
 
 def test_cursor_is_valid_for_one_list_only(connect, server, alice, revision):
@@ -135,13 +135,13 @@ def test_cursor_is_valid_for_one_list_only(connect, server, alice, revision):
     for kind in LISTS:
         _, cursor = page(client, kind)
         for other in set(LISTS) - {kind}:
-            assert refusal(client, LISTS[other][0], cursor=cursor).code == -32602
+            assert request_error(client, LISTS[other][0], cursor=cursor).code == -32602
     others = mcp.Server(f"not the one of {revision}")
     for name in NAMES:
         declare(others, "tools", name)
     _, cursor = page(client, "tools")
     elsewhere = connect(alice, server=others, revision=revision)
-    assert refusal(elsewhere, "tools/list", cursor=cursor).code == -32602
+    assert request_error(elsewhere, "tools/list", cursor=cursor).code == -32602
 
 
 def test_cursor_of_a_private_list_is_valid_for_its_user_only(
@@ -155,7 +155,7 @@ def test_cursor_of_a_private_list_is_valid_for_its_user_only(
     assert page(mine, kind, cursor)[0] == NAMES[2:5]
     for user in (bob, None):
         stranger = connect(user, server=server, revision=revision)
-        assert refusal(stranger, LISTS[kind][0], cursor=cursor).code == -32602
+        assert request_error(stranger, LISTS[kind][0], cursor=cursor).code == -32602
 
 
 def test_cursor_of_a_public_list_is_valid_for_everybody(
@@ -179,4 +179,4 @@ def test_cursor_of_another_ordering_is_invalid_params(
     [resource] = companies._catalog.templates.values()
     del resource._keyset
     monkeypatch.setattr(type(resource), "ordering", ["-name", "id"])
-    assert refusal(client, "resources/list", cursor=cursor).code == -32602
+    assert request_error(client, "resources/list", cursor=cursor).code == -32602

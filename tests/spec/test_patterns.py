@@ -8,7 +8,7 @@ import django_mcp as mcp
 from django_mcp.protocol.revisions import LATEST
 from tests.client import EVERYTHING
 
-from .talk import is_response
+from .helpers import is_response
 
 pytestmark = pytest.mark.django_db
 ANSWERS = {

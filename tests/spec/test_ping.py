@@ -13,8 +13,7 @@ from django_mcp.conf import DEFAULTS
 from django_mcp.models import Session, Stream
 from django_mcp.transports.http.streams import ping_timer
 
-from .seen import refusal
-from .talk import said
+from .helpers import replies_to, request_error
 
 pytestmark = pytest.mark.django_db
 
@@ -59,7 +58,7 @@ def test_ping_is_answered_at_once_with_an_empty_result(connect, busy, handshake)
 
 
 def test_newest_revision_has_no_ping(connect, busy):
-    assert refusal(connect(server=busy), "ping").code == -32601
+    assert request_error(connect(server=busy), "ping").code == -32601
 
 
 def mute(client):
@@ -94,7 +93,7 @@ def test_unanswered_ping_fails_and_is_logged(connect, busy, handshake, caplog):
     (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert record.name == "django_mcp" and "ping" in record.getMessage()
     late = {"jsonrpc": "2.0", "id": client.asked[-1]["id"], "result": {}}
-    assert said(client, late) == []  # it failed, and stays failed
+    assert replies_to(client, late) == []  # it failed, and stays failed
     assert not pinged(client, 0.02)[0]
     client._reply = type(client)._reply.__get__(client)
     assert pinged(client, 60)[0]  # the next is asked anew
@@ -120,7 +119,7 @@ def test_connection_without_ping_answers_can_be_closed(connect, busy, handshake)
 
     client._run(care())
     assert all(message.get("id") != call for message in client.received)
-    assert refusal(client, "ping").code == -32600
+    assert request_error(client, "ping").code == -32600
     again = connect(server=busy, revision=handshake)  # and is welcome to come back
     assert again.request("ping") == {}
 

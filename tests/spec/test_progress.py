@@ -9,7 +9,7 @@ import django_mcp as mcp
 from django_mcp.calls import rate_limits
 from tests.client import RpcError
 
-from .seen import notes, refusal
+from .helpers import notification_params, request_error
 
 pytestmark = pytest.mark.django_db
 
@@ -21,7 +21,7 @@ def call(client, name, token=None, /, **arguments):
 
 def told(client):
     client.settle()
-    return notes(client, "notifications/progress")
+    return notification_params(client, "notifications/progress")
 
 
 def steps(client):
@@ -233,7 +233,7 @@ def test_no_progress_is_sent_after_an_error(connect, server, revision):
 
     client = connect(server=server, revision=revision)
     params = {"name": "fail", "_meta": {"progressToken": "t"}}
-    refusal(client, "tools/call", **params)
+    request_error(client, "tools/call", **params)
     kept[0].progress(1)
     assert told(client) == []
 

@@ -10,7 +10,7 @@ from pydantic import Field
 import django_mcp as mcp
 from tests.shop.models import Customer
 
-from .seen import listed, names, refusal
+from .helpers import list_items, list_names, request_error
 
 pytestmark = pytest.mark.django_db
 
@@ -142,7 +142,7 @@ def invite(server):
 
 
 def test_prompt_arguments_are_listed(connect, server, invite, revision):
-    [prompt] = listed(connect(server=server, revision=revision), "prompts")
+    [prompt] = list_items(connect(server=server, revision=revision), "prompts")
     assert prompt["arguments"] == [
         {"name": "guest", "description": "Who comes.", "required": True},
         {"name": "day", "required": True},
@@ -152,14 +152,14 @@ def test_prompt_arguments_are_listed(connect, server, invite, revision):
 
 @pytest.mark.parametrize("name", ["Invite", "invite ", "", "visit", "__class__"])
 def test_unknown_prompt_is_invalid_params(connect, server, invite, revision, name):
-    refused = refusal(connect(server=server, revision=revision), "prompts/get", name=name)
+    refused = request_error(connect(server=server, revision=revision), "prompts/get", name=name)
     assert (refused.code, refused.message) == (-32602, f"Unknown prompt: {name}")
 
 
 @pytest.mark.parametrize("name", [None, 1, ["invite"]])
 def test_prompt_name_must_be_a_string(connect, server, invite, name, revision):
     client = connect(server=server, revision=revision)
-    assert refusal(client, "prompts/get", name=name).code == -32602
+    assert request_error(client, "prompts/get", name=name).code == -32602
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_prompt_name_must_be_a_string(connect, server, invite, name, revision):
 def test_missing_argument_is_invalid_params(connect, server, invite, revision, arguments, missing):
     client = connect(server=server, revision=revision)
     given = {} if arguments is None else {"arguments": arguments}
-    refused = refusal(client, "prompts/get", name="invite", **given)
+    refused = request_error(client, "prompts/get", name="invite", **given)
     assert refused.code == -32602 and f"{missing}: this argument is required" in refused.message
     assert invite == []
 
@@ -189,10 +189,12 @@ def test_arguments_are_validated_before_the_prompt_runs(connect, server, invite,
         {"guest": {"name": "Ada"}},
         {"request": "x"},
     ):
-        refused = refusal(client, "prompts/get", name="invite", arguments=good | wrong)
+        refused = request_error(client, "prompts/get", name="invite", arguments=good | wrong)
         assert refused.code == -32602, wrong
     for arguments in ([], "Ada", 1):
-        assert refusal(client, "prompts/get", name="invite", arguments=arguments).code == -32602
+        assert (
+            request_error(client, "prompts/get", name="invite", arguments=arguments).code == -32602
+        )
     assert invite == []
     assert len(get(client, "invite", **good, seats="3")) == 2
     assert invite == [("Ada", "monday", 3)]
@@ -213,7 +215,7 @@ def test_unexpected_exception_is_a_masked_internal_error(
             raise error
 
     server.prompt(permission=mcp.PUBLIC)(broken)
-    refused = refusal(connect(server=server, revision=revision), "prompts/get", name="broken")
+    refused = request_error(connect(server=server, revision=revision), "prompts/get", name="broken")
     assert refused.code == -32603 and "hunter2" not in f"{refused}" and refused.data is None
     assert caplog.records[-1].exc_info[1] is error
 
@@ -223,8 +225,8 @@ def test_unexpected_exception_is_a_masked_internal_error(
 
 def test_forbidden_prompt_is_unknown(connect, alice, bob, invoice, revision):
     client = connect(revision=revision)
-    assert "reminder" not in names(client, "prompts")
-    refused = refusal(client, "prompts/get", name="reminder", arguments={"customer": "1"})
+    assert "reminder" not in list_names(client, "prompts")
+    refused = request_error(client, "prompts/get", name="reminder", arguments={"customer": "1"})
     assert (refused.code, refused.message) == (-32602, "Unknown prompt: reminder")
 
 
@@ -234,7 +236,9 @@ def test_invisible_rows_cannot_be_prompt_arguments(connect, alice, bob, invoice,
     client = connect(bob, revision=revision)
     words = {}
     for name in (key, f"model://shop/customer/{key}", "999999"):
-        refused = refusal(client, "prompts/get", name="reminder", arguments={"customer": name})
+        refused = request_error(
+            client, "prompts/get", name="reminder", arguments={"customer": name}
+        )
         assert refused.code == -32602 and "Carla" not in refused.message
         words[name] = refused.message
     assert words[key].replace(key, "999999") == words["999999"]

@@ -10,7 +10,7 @@ from django.http import Http404
 import django_mcp as mcp
 from tests.shop.models import Customer, Invoice
 
-from .seen import listed, names, refusal, refused_to_serve
+from .helpers import list_items, list_names, request_error, startup_errors
 
 pytestmark = pytest.mark.django_db
 
@@ -65,7 +65,7 @@ def test_resources_of_standard_schemes_are_listed_and_read(connect, server, revi
         return "Soup"
 
     client = connect(server=server, revision=revision)
-    assert [one["uri"] for one in listed(client, "resources")] == [uri]
+    assert [one["uri"] for one in list_items(client, "resources")] == [uri]
     assert read(client, uri) == [{"uri": uri, "mimeType": "text/plain", "text": "Soup"}]
 
 
@@ -103,7 +103,7 @@ def test_invalid_uri_is_rejected_at_declaration(server, uri):
     @server.resource(uri)
     def menu(request, scheme: str = "") -> str: ...
 
-    assert any(repr(uri) in problem for problem in refused_to_serve(server))
+    assert any(repr(uri) in problem for problem in startup_errors(server))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_resources_of_custom_schemes_are_listed_and_read(connect, server, revisi
         return "Soup"
 
     client = connect(server=server, revision=revision)
-    assert [one["uri"] for one in listed(client, "resources")] == [uri]
+    assert [one["uri"] for one in list_items(client, "resources")] == [uri]
     assert read(client, uri) == [{"uri": uri, "mimeType": "text/plain", "text": "Soup"}]
 
 
@@ -154,7 +154,7 @@ BAD_URIS = [
 
 def test_uri_is_checked_before_project_code_runs(connect, server, shelf, revision):
     client = connect(server=server, revision=revision)
-    codes = {uri: refusal(client, "resources/read", uri=uri).code for uri in BAD_URIS}
+    codes = {uri: request_error(client, "resources/read", uri=uri).code for uri in BAD_URIS}
     assert codes == dict.fromkeys(BAD_URIS, not_found(revision))
     assert shelf == []
 
@@ -162,7 +162,7 @@ def test_uri_is_checked_before_project_code_runs(connect, server, shelf, revisio
 def test_uri_must_be_a_string(connect, server, shelf, revision):
     client = connect(server=server, revision=revision)
     for uri in (None, 1, ["shelf://books/emma"], {"uri": "x"}, True):
-        assert refusal(client, "resources/read", uri=uri).code == -32602
+        assert request_error(client, "resources/read", uri=uri).code == -32602
     assert shelf == []
 
 
@@ -176,7 +176,9 @@ def test_template_variables_are_validated_before_project_code_runs(connect, serv
 
     client = connect(server=server, revision=revision)
     for wrong in ("x", "1.5", "", "1,2"):
-        assert refusal(client, "resources/read", uri=f"page://{wrong}").code == not_found(revision)
+        assert request_error(client, "resources/read", uri=f"page://{wrong}").code == not_found(
+            revision
+        )
     assert asked == []
     assert read(client, "page://7")[0]["text"] == "text"
     assert asked == [7]
@@ -189,7 +191,7 @@ def test_missing_resource_has_the_error_code_of_the_revision(connect, server, sh
     client = connect(server=server, revision=revision)
     assert read(client, "shelf://books/emma")[0]["text"].startswith("Emma")
     for uri in ("shelf://books/ulysses", "shelf://nowhere", "cellar://books/emma"):
-        refused = refusal(client, "resources/read", uri=uri)
+        refused = request_error(client, "resources/read", uri=uri)
         assert refused.code == not_found(revision)
         assert refused.data == {"uri": uri}
     assert shelf == ["emma", "ulysses"]
@@ -199,7 +201,7 @@ def test_missing_row_has_the_error_code_of_the_revision(connect, alice, invoice,
     client = connect(alice, revision=revision)
     gone = f"model://shop/customer/{invoice.customer_id + 1}"
     for uri in ("invoice://none", gone, "model://shop/customer/x", "invoice://A-1/attachment"):
-        refused = refusal(client, "resources/read", uri=uri)
+        refused = request_error(client, "resources/read", uri=uri)
         assert (refused.code, refused.data) == (not_found(revision), {"uri": uri})
 
 
@@ -220,7 +222,7 @@ def test_invisible_row_of_a_template_is_reported_as_missing(
 
     client = connect(bob, server=server, revision=revision)
     for key in (invoice.customer_id, 0, "x"):
-        refused = refusal(client, "resources/read", uri=f"card://{key}")
+        refused = request_error(client, "resources/read", uri=f"card://{key}")
         assert (refused.code, refused.data) == (not_found(revision), {"uri": f"card://{key}"})
 
 
@@ -228,7 +230,9 @@ def test_missing_resource_is_an_error_and_not_empty_contents(connect, server, sh
     client = connect(server=server, revision=revision)
     [contents] = read(client, "shelf://index")  # is there, and is an empty list
     assert json.loads(contents["text"]) == []
-    assert refusal(client, "resources/read", uri="shelf://books/none").code == not_found(revision)
+    assert request_error(client, "resources/read", uri="shelf://books/none").code == not_found(
+        revision
+    )
 
 
 @pytest.mark.parametrize("error", [RuntimeError("hunter2"), KeyError("hunter2"), OSError("/srv/x")])
@@ -237,7 +241,7 @@ def test_unexpected_exception_is_a_masked_internal_error(connect, server, revisi
     def menu(request) -> str:
         raise error
 
-    refused = refusal(
+    refused = request_error(
         connect(server=server, revision=revision), "resources/read", uri="menu://today"
     )
     assert refused.code == -32603
@@ -262,10 +266,10 @@ def test_permission_is_checked_before_project_code_runs(connect, server, bob, re
         asked.append(day)
 
     client = connect(None if permission is None else bob, server=server, revision=revision)
-    assert names(client, "resources") == names(client, "templates") == []
+    assert list_names(client, "resources") == list_names(client, "templates") == []
     for uri in ("menu://secret", "menu://secret/monday"):
-        refused = refusal(client, "resources/read", uri=uri)
-        unknown = refusal(client, "resources/read", uri=uri.replace("secret", "nothing"))
+        refused = request_error(client, "resources/read", uri=uri)
+        unknown = request_error(client, "resources/read", uri=uri.replace("secret", "nothing"))
         assert (refused.code, refused.message) == (unknown.code, unknown.message)
         assert refused.code == not_found(revision)
     assert asked == []
@@ -279,10 +283,10 @@ def test_invisible_rows_are_reported_as_missing(connect, alice, bob, invoice, re
     for user in (bob, None):
         client = connect(user, revision=revision)
         for uri in (customer, "invoice://A-1"):
-            refused = refusal(client, "resources/read", uri=uri)
-            missing = refusal(client, "resources/read", uri="invoice://none")
+            refused = request_error(client, "resources/read", uri=uri)
+            missing = request_error(client, "resources/read", uri="invoice://none")
             assert (refused.code, refused.message) == (missing.code, missing.message)
-        assert "Carla" not in json.dumps(listed(client, "resources"))
+        assert "Carla" not in json.dumps(list_items(client, "resources"))
 
 
 def test_object_permission_is_checked_before_a_read(connect, server, invoice, revision):
@@ -301,7 +305,7 @@ def test_object_permission_is_checked_before_a_read(connect, server, invoice, re
     client = connect(server=server, revision=revision)
     dora, carla = (f"model://shop/customer/{c.pk}" for c in Customer.objects.order_by("-name"))
     assert "Dora" in read(client, dora)[0]["text"]
-    assert refusal(client, "resources/read", uri=carla).code == not_found(revision)
+    assert request_error(client, "resources/read", uri=carla).code == not_found(revision)
 
 
 # What is read.
@@ -337,9 +341,9 @@ def test_file_field_is_read_by_users_who_see_its_row(connect, alice, bob, invoic
     assert contents["mimeType"] == "application/pdf"
     assert base64.b64decode(contents["blob"]) == b"%PDF"
     stranger = connect(bob, revision=revision)
-    assert refusal(stranger, "resources/read", uri="invoice://A-1/attachment").code == not_found(
-        revision
-    )
+    assert request_error(
+        stranger, "resources/read", uri="invoice://A-1/attachment"
+    ).code == not_found(revision)
 
 
 @pytest.mark.parametrize(
@@ -351,7 +355,7 @@ def test_file_path_outside_of_the_media_root_is_rejected(
     path = path.format(media=media)
     Invoice.objects.filter(pk=invoice.pk).update(attachment=path)
     client = connect(alice, revision=revision)
-    refused = refusal(client, "resources/read", uri="invoice://A-1/attachment")
+    refused = request_error(client, "resources/read", uri="invoice://A-1/attachment")
     assert refused.code in (-32603, not_found(revision))
     assert "hunter2" not in f"{refused}" and str(media) not in f"{refused}"
     assert str(media) not in json.dumps(read(client, "invoice://A-1"))
@@ -361,7 +365,7 @@ def test_uri_with_path_traversal_is_rejected(connect, alice, invoice, media, rev
     invoice.attachment.save("scan.pdf", ContentFile(b"%PDF"))
     client = connect(alice, revision=revision)
     for name in ("../secret.txt", "..%2Fsecret.txt", "%2e%2e%2fsecret.txt", "attachment/..", "pk"):
-        refused = refusal(client, "resources/read", uri=f"invoice://A-1/{name}")
+        refused = request_error(client, "resources/read", uri=f"invoice://A-1/{name}")
         assert refused.code == not_found(revision)
 
 
@@ -389,7 +393,7 @@ def test_resource_may_declare_an_inode_mime_type(connect, server, revision):
         ]
 
     client = connect(server=server, revision=revision)
-    assert listed(client, "resources")[0]["mimeType"] == "inode/directory"
+    assert list_items(client, "resources")[0]["mimeType"] == "inode/directory"
     assert [part["mimeType"] for part in read(client, "tree://src")] == [
         "text/x-python",
         "inode/fifo",

@@ -7,7 +7,7 @@ import pytest
 import django_mcp as mcp
 from django_mcp.protocol.revisions import REVISIONS
 
-from .talk import error
+from .helpers import error_member
 
 pytestmark = pytest.mark.django_db
 ROOTS = "roots/list"
@@ -48,7 +48,7 @@ def test_roots_are_requested_from_clients_that_declare_them(connect, revision, r
     if REVISIONS[revision].handshake:
         assert "does not support roots" in bare.failure("where")
     else:
-        refused = error(bare, "tools/call", name="where")
+        refused = error_member(bare, "tools/call", name="where")
         assert refused["code"] == -32021
         assert refused["data"] == {"requiredCapabilities": {"roots": {}}}
     assert bare.asked == []

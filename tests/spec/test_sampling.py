@@ -9,7 +9,7 @@ import pytest
 import django_mcp as mcp
 from django_mcp.protocol.revisions import REVISIONS
 
-from .talk import error
+from .helpers import error_member
 
 pytestmark = pytest.mark.django_db
 SAMPLE = "sampling/createMessage"
@@ -199,7 +199,7 @@ def test_tools_are_sent_to_clients_that_declare_them(connect, revision, sample, 
         if REVISIONS[revision].handshake:
             assert "sampling" in bare.failure("sample")
         else:
-            assert error(bare, "tools/call", name="sample")["code"] == -32021
+            assert error_member(bare, "tools/call", name="sample")["code"] == -32021
         assert bare.asked == []
     client = connect(
         server=server, revision=revision, capabilities={"sampling": {"tools": {}}},
@@ -228,7 +228,7 @@ def test_include_context_is_sent_to_clients_that_declare_it(connect, name, sampl
     if REVISIONS[name].handshake:
         assert bare.failure("sample")
     else:
-        assert error(bare, "tools/call", name="sample")["code"] == -32021
+        assert error_member(bare, "tools/call", name="sample")["code"] == -32021
     assert bare.asked == []
     able = connect(
         server=server, revision=name, capabilities={"sampling": {"context": {}}},

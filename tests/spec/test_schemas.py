@@ -14,7 +14,7 @@ import django_mcp as mcp
 from django_mcp.declarations import schemas
 from django_mcp.declarations.server import default_server
 
-from .seen import listed, refused_to_serve
+from .helpers import list_items, startup_errors
 
 pytestmark = pytest.mark.django_db
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -123,7 +123,7 @@ def test_schema_is_interpreted_in_its_declared_dialect(
         keywords = keywords | {"type": "array"}
     tool(server, of(keywords, **{"$schema": dialect}))
     client = connect(server=server, revision=revision)
-    assert listed(client, "tools")[0]["inputSchema"]["$schema"] == dialect
+    assert list_items(client, "tools")[0]["inputSchema"]["$schema"] == dialect
     assert fits(client, good)
     assert not fits(client, bad)
 
@@ -154,7 +154,7 @@ def test_schema_is_interpreted_in_its_declared_dialect(
 )
 def test_schema_invalid_in_its_dialect_is_rejected(server, schema, output):
     tool(server, schema, output=output)
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert "JSON Schema is not valid" in problem
 
 
@@ -165,7 +165,7 @@ def test_schema_invalid_in_its_dialect_is_rejected(server, schema, output):
 )
 def test_unknown_dialect_is_rejected_by_name(server, dialect, output):
     tool(server, {"$schema": dialect}, output=output)
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert repr(dialect) in problem and "not supported" in problem
 
 
@@ -187,14 +187,14 @@ ELSEWHERE = [
 @pytest.mark.parametrize("reference", ELSEWHERE)
 def test_external_reference_is_rejected(server, keyword, reference, output):
     tool(server, of({"anyOf": [{keyword: reference}, {}]}), output=output)
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert "documents are never fetched" in problem
 
 
 @pytest.mark.parametrize("reference", ["#/$defs/none", "#none", "#/properties/it/x"])
 def test_unresolvable_reference_is_rejected(server, reference):
     tool(server, of({"anyOf": [{}, {"$ref": reference}]}))
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert repr(reference) in problem and "has nothing at the reference" in problem
 
 
@@ -269,7 +269,7 @@ def circle():
 )
 def test_size_and_depth_of_a_schema_are_limited(server, schema, output):
     tool(server, schema, output=output)
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert "more than 2000 parts" in problem and "more than 40 levels" in problem
 
 
@@ -306,10 +306,10 @@ def test_generated_schemas_are_2020_12(connect, server, alice, revision):
         """Build."""
         return part
 
-    [shown] = listed(connect(server=server, revision=revision), "tools")
+    [shown] = list_items(connect(server=server, revision=revision), "tools")
     assert shown["inputSchema"]["properties"]["pair"]["prefixItems"]
     assert "$defs" in shown["inputSchema"]
-    tools = [shown, *listed(connect(alice, revision=revision), "tools")]
+    tools = [shown, *list_items(connect(alice, revision=revision), "tools")]
     assert len(tools) == 1 + len(default_server._catalog.tools)
     for one in tools:
         for schema in (one["inputSchema"], one.get("outputSchema", {})):

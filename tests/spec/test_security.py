@@ -8,7 +8,7 @@ import django_mcp as mcp
 from tests.client import RpcError
 from tests.shop.models import Company, Invoice
 
-from .seen import listed, refusal, refused_to_serve
+from .helpers import list_items, request_error, startup_errors
 
 pytestmark = pytest.mark.django_db
 
@@ -65,9 +65,13 @@ def test_objects_without_permission_are_closed_to_anonymous_clients(
 ):
     method, params, nothing = USES[use]
     client = connect(server=unsaid, revision=revision)
-    refused, missing = refusal(client, method, **params), refusal(client, method, **nothing)
+    refused, missing = (
+        request_error(client, method, **params),
+        request_error(client, method, **nothing),
+    )
     assert words(refused, params) == words(missing, nothing)
-    assert [listed(client, kind) for kind in ("tools", "prompts", "resources", "templates")] == [
+    kinds = ("tools", "prompts", "resources", "templates")
+    assert [list_items(client, kind) for kind in kinds] == [
         [], [], [], [],
     ]  # fmt: skip
 
@@ -76,9 +80,12 @@ def test_objects_without_permission_are_closed_to_anonymous_clients(
 def test_rows_are_closed_without_the_view_permission(connect, unsaid, invoice, bob, use):
     method, params, nothing = USES[use]
     client = connect(bob, server=unsaid)
-    refused, missing = refusal(client, method, **params), refusal(client, method, **nothing)
+    refused, missing = (
+        request_error(client, method, **params),
+        request_error(client, method, **nothing),
+    )
     assert words(refused, params) == words(missing, nothing)
-    names = [item["name"] for item in listed(client, "tools")]
+    names = [item["name"] for item in list_items(client, "tools")]
     assert names == ["work"]  # which needs but a user
 
 
@@ -95,7 +102,7 @@ def test_public_model_resource_needs_fields_and_get_queryset(server):
 
     server.register(Invoice, Invoices)
     server.register(Company, Companies)
-    wrong = " ".join(refused_to_serve(server))
+    wrong = " ".join(startup_errors(server))
     assert "get_queryset" in wrong  # to show every row must be written out
     assert "fields" in wrong  # and so must every column
 

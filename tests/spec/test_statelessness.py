@@ -10,7 +10,7 @@ import django_mcp as mcp
 from django_mcp.protocol.revisions import LATEST
 from tests.client import PREFIX
 
-from .talk import error, said
+from .helpers import error_member, replies_to
 
 pytestmark = pytest.mark.django_db
 YES = {"action": "accept", "content": {"answer": True}}
@@ -63,14 +63,16 @@ def test_request_is_served_by_its_own_meta(connect, pair):
         assert second["content"][0]["text"] == "bare False False"
         assert client.notes == []  # nor is the other's log level its own
         assert client.request("tools/call", name="ask", _meta=able)["inputRequests"]
-        assert error(client, "tools/call", name="ask", _meta=said_of("bare"))["code"] == -32021
+        assert (
+            error_member(client, "tools/call", name="ask", _meta=said_of("bare"))["code"] == -32021
+        )
         old = {PREFIX + "protocolVersion": "2025-11-25"}
-        assert error(client, "tools/list", _meta=old)["code"] == -32022
+        assert error_member(client, "tools/list", _meta=old)["code"] == -32022
     # What earlier requests said is not remembered.
     bare = {"_meta": {PREFIX + "protocolVersion": LATEST.name}}
     for id, params in (("a", bare), ("b", {})):
         message = {"jsonrpc": "2.0", "id": id, "method": "tools/list", "params": params}
-        (refused,) = said(client, message)
+        (refused,) = replies_to(client, message)
         assert refused["id"] == id and refused["error"]["code"] in (-32602, -32600)
 
 

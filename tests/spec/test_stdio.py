@@ -12,7 +12,7 @@ import pytest
 
 from django_mcp.protocol.revisions import LATEST, LATEST_HANDSHAKE
 
-from .process import ROOT, Asking, Noisy, command, environment
+from .process import ROOT, NoisyProcess, RequestWriter, command, environment
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ def noisy(database):
     started = []
 
     def start(*arguments, opened=True, **options):
-        started.append(Noisy(database, *arguments, **options))
+        started.append(NoisyProcess(database, *arguments, **options))
         if opened:
             started[-1].open()
         return started[-1]
@@ -80,7 +80,7 @@ def test_only_messages_reach_stdout(noisy, settings):
     assert one.text("listen") == "''b''"  # nor does anybody else read what the client says
     assert one.text("shout") == "shouted"
     one.close()
-    assert one.ended() == 0
+    assert one.wait_for_exit() == 0
     assert b"NOISE" not in one.out.raw
     assert all(message["jsonrpc"] == "2.0" for message in one.messages())
     noise = one.err.raw.decode()
@@ -93,7 +93,7 @@ def test_log_is_written_to_stderr_as_utf_8(noisy, settings):
     one = noisy(**settings)
     assert one.text("note", text="ünï ☃ 𝄞") == "noted"
     one.close()
-    assert one.ended() == 0
+    assert one.wait_for_exit() == 0
     said = one.err.raw.decode("utf-8", "strict")
     assert "logged ünï ☃ 𝄞" in said and "printed ünï ☃ 𝄞" in said
     assert b"logged" not in one.out.raw
@@ -103,9 +103,9 @@ def ends(one):
     """Whether the process, whose input is closed, ends well and soon, and leaves nothing behind."""
     before = time.monotonic()
     one.close()
-    assert one.ended() == 0
+    assert one.wait_for_exit() == 0
     assert time.monotonic() - before < 60
-    assert one.out.over  # nobody holds the pipe any more
+    assert one.out.is_closed  # nobody holds the pipe any more
     if os.name == "posix":
         with pytest.raises(ProcessLookupError):
             os.killpg(one.process.pid, 0)
@@ -144,7 +144,7 @@ def test_sigterm_ends_the_process_while_its_client_reads_nothing(database):
     with subprocess.Popen(
         command("mcp_stdio"), cwd=ROOT, env=environment(database), **options
     ) as process:
-        asking = Asking(LATEST.name)
+        asking = RequestWriter(LATEST.name)
         for _ in range(4):
             call = {"name": "nasty", "arguments": {"text": "x" * 200_000}}
             process.stdin.write(asking.line("tools/call", call))
@@ -160,7 +160,7 @@ def test_requests_before_the_end_of_input_are_answered(noisy):
     one = noisy()
     ids = [one.start("tools/call", name="nasty", arguments={"text": str(n)}) for n in range(9)]
     one.close()
-    assert one.ended() == 0
+    assert one.wait_for_exit() == 0
     assert {message["id"] for message in one.messages()} >= set(ids)
 
 
@@ -171,8 +171,8 @@ def test_signal_ends_streams_and_closes_the_output(noisy, number):
     id = one.start("subscriptions/listen", notifications={"toolsListChanged": True})
     one.out.until(lambda: b"acknowledged" in one.out.raw)
     one.process.send_signal(number)
-    assert one.ended() == 0  # though the input is open
-    assert one.out.over
+    assert one.wait_for_exit() == 0  # though the input is open
+    assert one.out.is_closed
     assert one.wait(id)["result"]["resultType"] == "complete"
 
 
@@ -184,7 +184,7 @@ def test_uninitialized_client_does_not_delay_the_end(noisy):
     info = {"name": "tests", "version": "1"}
     one.request("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=info)
     one.process.send_signal(signal.SIGTERM)  # and never says that it is initialized, nor leaves
-    assert one.ended() == 0
+    assert one.wait_for_exit() == 0
 
 
 def test_user_is_set_by_the_command_line_only(noisy):

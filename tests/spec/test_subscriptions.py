@@ -9,7 +9,7 @@ import pytest
 import django_mcp as mcp
 from tests.announcing import Announcement, announce
 
-from .talk import is_response
+from .helpers import is_response
 
 pytestmark = pytest.mark.django_db
 ID = "io.modelcontextprotocol/subscriptionId"

@@ -19,7 +19,7 @@ from django_mcp.calls import rate_limits
 from django_mcp.declarations.server import default_server
 from tests.shop.models import Customer, Invoice, Note
 
-from .seen import introduced, listed, names, refusal, refused_to_serve
+from .helpers import list_items, list_names, request_error, server_info, startup_errors
 
 pytestmark = pytest.mark.django_db
 
@@ -77,13 +77,13 @@ def test_arguments_are_validated_before_the_tool_runs(
 @pytest.mark.parametrize("arguments", [[], ["tea"], "tea", 1, True])
 def test_arguments_must_be_an_object(connect, server, order, revision, arguments):
     client = connect(server=server, revision=revision)
-    refused = refusal(client, "tools/call", name="order", arguments=arguments)
+    refused = request_error(client, "tools/call", name="order", arguments=arguments)
     assert refused.code == -32602
     assert order == []
 
 
 def test_every_tool_has_an_object_schema(connect, alice, revision):
-    tools = listed(connect(alice, revision=revision), "tools")
+    tools = list_items(connect(alice, revision=revision), "tools")
     assert len(tools) == len(default_server._catalog.tools)
     for tool in tools:
         Draft202012Validator.check_schema(tool["inputSchema"])
@@ -97,7 +97,7 @@ def test_tool_without_arguments_accepts_only_an_empty_object(connect, server, re
         return "noon"
 
     client = connect(server=server, revision=revision)
-    [tool] = listed(client, "tools")
+    [tool] = list_items(client, "tools")
     assert tool["inputSchema"] == {"type": "object", "additionalProperties": False}
     assert client.request("tools/call", name="now")["content"][0]["text"] == "noon"
     assert client.text("now") == "noon"
@@ -114,7 +114,7 @@ def test_input_schema_of_another_type_is_rejected_at_declaration(server, schema)
 
         def handle(self, request, **arguments): ...
 
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert "type object" in problem
 
 
@@ -130,7 +130,7 @@ def test_valid_tool_names_work(connect, server, revision, name):
         return "it works"
 
     client = connect(server=server, revision=revision)
-    assert names(client, "tools") == [name]
+    assert list_names(client, "tools") == [name]
     assert client.text(name) == "it works"
 
 
@@ -155,7 +155,7 @@ def test_invalid_tool_name_is_rejected_at_declaration(server, name):
     @public(server, name=name)
     def tool(request) -> str: ...
 
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert repr(name) in problem
 
 
@@ -170,7 +170,7 @@ def test_tool_names_are_case_sensitive(connect, server, revision):
         public(server, name=name)(named(name))
     client = connect(server=server, revision=revision)
     assert (client.text("get"), client.text("Get")) == ("get", "Get")
-    assert refusal(client, "tools/call", name="GET").code == -32602
+    assert request_error(client, "tools/call", name="GET").code == -32602
 
 
 def test_duplicate_tool_name_is_rejected(server):
@@ -180,7 +180,7 @@ def test_duplicate_tool_name_is_rejected(server):
     @public(server, name="greet")
     def goodbye(request) -> str: ...
 
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert all(part in problem for part in ("'greet'", "hello", "goodbye"))
 
 
@@ -193,7 +193,7 @@ def test_tool_with_the_name_of_a_search_tool_is_rejected(server):
     @public(server)
     def search_customer(request) -> str: ...
 
-    assert any("'search_customer'" in problem for problem in refused_to_serve(server))
+    assert any("'search_customer'" in problem for problem in startup_errors(server))
 
 
 # Who may call, and how often.
@@ -215,12 +215,12 @@ def test_forbidden_tool_is_unknown(connect, server, bob, revision, permission):
     def shown(request) -> str: ...
 
     client = connect(user, server=server, revision=revision)
-    assert names(client, "tools") == ["shown"]
-    again = refusal(client, "tools/call", name="hidden", arguments=[])
-    assert again.message == refusal(client, "tools/call", name="hiding", arguments=[]).message
-    refused = refusal(client, "tools/call", name="hidden", arguments={"key": 1})
-    malformed = refusal(client, "tools/call", name="hidden", arguments={"key": "x"})
-    unknown = refusal(client, "tools/call", name="hiding", arguments={})
+    assert list_names(client, "tools") == ["shown"]
+    again = request_error(client, "tools/call", name="hidden", arguments=[])
+    assert again.message == request_error(client, "tools/call", name="hiding", arguments=[]).message
+    refused = request_error(client, "tools/call", name="hidden", arguments={"key": 1})
+    malformed = request_error(client, "tools/call", name="hidden", arguments={"key": "x"})
+    unknown = request_error(client, "tools/call", name="hiding", arguments={})
     assert ran == []
     assert refused.code == malformed.code == unknown.code == -32602
     assert refused.message == malformed.message == unknown.message.replace("hiding", "hidden")
@@ -233,8 +233,8 @@ def test_inactive_user_is_treated_as_anonymous(connect, server, bob, revision):
 
     bob.is_active = False
     client = connect(bob, server=server, revision=revision)
-    assert names(client, "tools") == []
-    assert refusal(client, "tools/call", name="hidden").message == "Unknown tool: hidden"
+    assert list_names(client, "tools") == []
+    assert request_error(client, "tools/call", name="hidden").message == "Unknown tool: hidden"
 
 
 def test_calls_are_rate_limited(connect, server, alice, bob, revision, settings):
@@ -311,8 +311,8 @@ def test_embedding_tool_declares_the_resources_capability(connect, server, revis
     menu.__annotations__["return"] = annotation
     public(server)(menu)
     client = connect(server=server, revision=revision, initialize=False)
-    assert "resources" in introduced(client)["capabilities"]
-    assert listed(client, "resources") == listed(client, "templates") == []
+    assert "resources" in server_info(client)["capabilities"]
+    assert list_items(client, "resources") == list_items(client, "templates") == []
 
 
 class Person(BaseModel):
@@ -374,7 +374,7 @@ def test_structured_content_matches_its_schema_and_is_sent_as_text(
 ):
     returning(server, annotation, value)
     client = connect(server=server, revision=revision)
-    [tool] = listed(client, "tools")
+    [tool] = list_items(client, "tools")
     result = client.call("give")
     [block] = result["content"]
     if revision < "2025-06-18":
@@ -425,7 +425,7 @@ def test_result_is_checked_against_a_handwritten_schema(connect, server, revisio
             return {"n": n}
 
     client = connect(server=server, revision=revision)
-    [tool] = listed(client, "tools")
+    [tool] = list_items(client, "tools")
     result = client.call("give", n=2)
     if revision >= "2025-06-18":
         assert tool["outputSchema"] == Give.output_schema
@@ -451,7 +451,7 @@ def test_rows_match_their_generated_schema(connect, server, invoice, revision):
     returning(server, list[Customer], Customer.objects.all(), name="many")
     returning(server, Customer | None, None, name="none")
     client = connect(server=server, revision=revision)
-    schemas = {tool["name"]: tool.get("outputSchema") for tool in listed(client, "tools")}
+    schemas = {tool["name"]: tool.get("outputSchema") for tool in list_items(client, "tools")}
     for name in ("one", "many", "none", "search_customer"):
         result = client.call(name)
         assert result["isError"] is False
@@ -607,7 +607,7 @@ def test_argument_may_be_mirrored_in_a_header(connect, server, revision):
         return region
 
     client = connect(server=server, revision=revision)
-    [tool] = listed(client, "tools")
+    [tool] = list_items(client, "tools")
     properties = tool["inputSchema"]["properties"]
     marked = {name: prop.get("x-mcp-header") for name, prop in properties.items()}
     assert marked == {"region": "Region", "shard": "Shard", "dry": "Dry-Run", "other": None}
@@ -617,7 +617,7 @@ def test_argument_may_be_mirrored_in_a_header(connect, server, revision):
 def test_nested_property_may_be_mirrored_in_a_header(connect, server):
     place = {"type": "object", "properties": {"id": {"type": "string", "x-mcp-header": "Place"}}}
     with_schema(server, {"place": place})
-    [tool] = listed(connect(server=server), "tools")
+    [tool] = list_items(connect(server=server), "tools")
     assert tool["inputSchema"]["properties"]["place"] == place
 
 
@@ -643,14 +643,14 @@ def test_header_name_must_be_a_token(server, name):
     @public(server)
     def query(request, region: Annotated[str, mcp.Header(name)]) -> str: ...
 
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert "region" in problem and "header" in problem
 
 
 @pytest.mark.parametrize("name", [*NO_TOKENS, None, 1, ["Region"]])
 def test_handwritten_header_name_must_be_a_token(server, name):
     with_schema(server, {"region": {"type": "string", "x-mcp-header": name}})
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert "region" in problem and "header" in problem
 
 
@@ -661,7 +661,7 @@ def test_duplicate_header_name_is_rejected(server, first, second):
         request, a: Annotated[str, mcp.Header(first)], b: Annotated[str, mcp.Header(second)]
     ) -> str: ...
 
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert "'region' is used twice" in problem
 
 
@@ -674,7 +674,7 @@ def test_only_plain_arguments_may_be_mirrored_in_a_header(server, annotation):
 
     query.__annotations__["a"] = Annotated[annotation, mcp.Header("A")]
     public(server)(query)
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert "must be a string, integer or boolean, and not null" in problem
 
 
@@ -682,7 +682,7 @@ def test_only_plain_arguments_may_be_mirrored_in_a_header(server, annotation):
 def test_only_plain_properties_may_be_mirrored_in_a_header(server, type):
     prop = {"x-mcp-header": "A"} | ({"type": type} if type else {})
     with_schema(server, {"a": prop})
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert "must be a string, integer or boolean, and not null" in problem
 
 
@@ -695,7 +695,7 @@ def test_integer_arguments_in_headers_are_limited_to_safe_integers(connect, serv
         return str(place)
 
     client = connect(server=server, revision=revision)
-    [tool] = listed(client, "tools")
+    [tool] = list_items(client, "tools")
     prop = tool["inputSchema"]["properties"]["place"]
     assert (prop["minimum"], prop["maximum"]) == (-SAFE, SAFE)
     assert client.text("at", place=SAFE, other=SAFE + 1) == str(SAFE)
@@ -714,7 +714,7 @@ def test_declared_bounds_of_header_integers_are_kept(connect, server):
         return "there"
 
     client = connect(server=server)
-    properties = listed(client, "tools")[0]["inputSchema"]["properties"]
+    properties = list_items(client, "tools")[0]["inputSchema"]["properties"]
     assert (properties["low"]["minimum"], properties["low"]["maximum"]) == (0, SAFE)
     assert properties["wide"]["minimum"] == -SAFE
     assert "low" in client.failure("at", low=-1)
@@ -755,14 +755,14 @@ MARKED = {"type": "string", "x-mcp-header": "Region"}
 )
 def test_header_is_allowed_only_below_properties(server, properties):
     with_schema(server, properties)
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert "mirror only a property" in problem
 
 
 @pytest.mark.parametrize("more", [{"$defs": {"a": MARKED}}, {"x-mcp-header": "Region"}])
 def test_header_in_a_definition_or_the_root_is_rejected(server, more):
     with_schema(server, {"a": {"$ref": "#/$defs/a"}}, **({"$defs": {"a": {}}} | more))
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert "mirror only a property" in problem
 
 
@@ -772,7 +772,7 @@ def test_header_in_a_definition_or_the_root_is_rejected(server, more):
 )
 def test_argument_that_looks_like_a_secret_may_not_be_mirrored(server, name):
     with_schema(server, {name: MARKED})
-    [problem] = refused_to_serve(server)
+    [problem] = startup_errors(server)
     assert name in problem and "looks like a secret" in problem
 
 

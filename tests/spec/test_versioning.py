@@ -10,7 +10,7 @@ from django_mcp.protocol.revisions import LATEST, REVISIONS
 from tests.client import PREFIX, Client
 from tests.oracle import message_conforms
 
-from .talk import answer, error
+from .helpers import error_member, response_to
 
 pytestmark = pytest.mark.django_db
 UI = "com.example/ui"
@@ -41,7 +41,7 @@ def plain(server):
 @pytest.mark.parametrize("method", ["tools/list", "tools/call", "server/discover", "no/such"])
 def test_unsupported_version_is_rejected_with_the_supported_ones(connect, plain, version, method):
     client = connect(server=plain)
-    refused = error(client, method, name="add", _meta={PREFIX + "protocolVersion": version})
+    refused = error_member(client, method, name="add", _meta={PREFIX + "protocolVersion": version})
     assert refused["code"] == -32022
     assert refused["data"] == {"supported": list(REVISIONS)[::-1], "requested": version}
     assert client.text("add") == "2"
@@ -132,7 +132,7 @@ def test_client_without_the_extension_gets_the_core_protocol(connect, plain, rev
     other = {"extensions": {"com.example/other": {}}}
     for capabilities in ({}, other):
         bare = connect(server=plain, revision=revision, capabilities=capabilities)
-        refused = answer(bare, "tools/call", name="show")
+        refused = response_to(bare, "tools/call", name="show")
         if REVISIONS[revision].handshake:
             assert refused["result"]["isError"]
         else:

@@ -63,7 +63,7 @@ def test_progress_is_stored_with_the_notifications(sessions_with_streams):
     turn = claim()
     assert len(change_log.deliver(turn, notifications(*ids[:2]))) == 2
     assert current_cursor().notified == ids[1] and current_cursor().seq == 0
-    change_log.deliver(turn, notifications(ids[2]), over=True)
+    change_log.deliver(turn, notifications(ids[2]), is_last_chunk=True)
     assert (current_cursor().notified, current_cursor().seq) == (0, 5) and said() == [["x"]] * 3
     assert claim("b", 7).after == 5
 
@@ -74,10 +74,10 @@ def test_takeover_of_a_page_notifies_no_session_twice(sessions_with_streams):
     change_log.deliver(turn, notifications(ids[0]))
     other = claim("b")
     assert other.notified == ids[0]
-    for over in (False, True):
+    for is_last_chunk in (False, True):
         with pytest.raises(change_log.ClaimLost):
-            change_log.deliver(turn, notifications(*ids[1:]), over=over)
-    change_log.deliver(other, notifications(*ids[1:]), over=True)
+            change_log.deliver(turn, notifications(*ids[1:]), is_last_chunk=is_last_chunk)
+    change_log.deliver(other, notifications(*ids[1:]), is_last_chunk=True)
     assert said() == [["x"]] * 3
 
 
@@ -86,15 +86,15 @@ def test_retry_after_an_unknown_commit_delivers_nothing_twice(sessions_with_stre
     turn = claim()
     change_log.deliver(turn, notifications(ids[0]), is_retry=True)
     assert change_log.deliver(turn, notifications(ids[0]), is_retry=True) == []
-    change_log.deliver(turn, notifications(ids[1]), over=True)
-    assert change_log.deliver(turn, notifications(ids[1]), over=True, is_retry=True) == []
+    change_log.deliver(turn, notifications(ids[1]), is_last_chunk=True)
+    assert change_log.deliver(turn, notifications(ids[1]), is_last_chunk=True, is_retry=True) == []
     assert said() == [["x"], ["x"], []]
     with pytest.raises(change_log.ClaimLost):
         change_log.deliver(turn._replace(claim=7), notifications(ids[2]), is_retry=True)
 
 
 def test_page_without_subscribers_advances_the_cursor():
-    assert change_log.deliver(claim(), {}, over=True) == [] and current_cursor().seq == 5
+    assert change_log.deliver(claim(), {}, is_last_chunk=True) == [] and current_cursor().seq == 5
 
 
 def test_visibility_is_stored_in_the_transaction_of_the_delivery(sessions_with_streams):
@@ -102,22 +102,24 @@ def test_visibility_is_stored_in_the_transaction_of_the_delivery(sessions_with_s
     sessions.subscribe(Session.objects.get(pk=ids[0]), "a://b", "shop.tag 1")
     one = Subscription.objects.get()
     turn = claim()
-    change_log.deliver(turn, notifications(ids[0]), [(one.pk, False, "shop.tag 2")], over=True)
+    change_log.deliver(
+        turn, notifications(ids[0]), [(one.pk, False, "shop.tag 2")], is_last_chunk=True
+    )
     one.refresh_from_db()
     assert (one.visible, one.place) == (False, "shop.tag 2")
     with pytest.raises(change_log.ClaimLost):
-        change_log.deliver(turn, {}, [(one.pk, True, "")], over=True)
+        change_log.deliver(turn, {}, [(one.pk, True, "")], is_last_chunk=True)
     one.refresh_from_db()
     assert not one.visible
 
 
 def test_periodic_work_is_due_for_one_process(monkeypatch):
-    assert [change_log.is_due("x", 3600.0) for _ in range(3)] == [True, False, False]
+    assert [change_log.restart_if_due("x", 3600.0) for _ in range(3)] == [True, False, False]
     ahead = databases.now() + timedelta(seconds=3601)
     monkeypatch.setattr(databases, "now", lambda: ahead)
-    assert [change_log.is_due("x", 3600.0) for _ in range(2)] == [True, False]
+    assert [change_log.restart_if_due("x", 3600.0) for _ in range(2)] == [True, False]
     monkeypatch.undo()
-    assert change_log.is_due("x", 3600.0)  # a clock was put back
+    assert change_log.restart_if_due("x", 3600.0)  # a clock was put back
 
 
 @pytest.mark.django_db(transaction=True)

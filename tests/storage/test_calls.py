@@ -215,7 +215,9 @@ def test_cancel_withdraws_open_questions():
     made, stream, one = parked_call(open_ask := ask("d1"), answered := ask("d2"))
     calls.answer(made, answered.pk, {"result": 1}, process="p")
     before = messages_of(stream)
-    found = calls.cancel(made, "1", words=lambda session, asks: [f"{session.pk}: {asks}"])
+    found = calls.cancel(
+        made, "1", encode_withdrawals=lambda session, asks: [f"{session.pk}: {asks}"]
+    )
     assert found == one and not Ask.objects.exists() and refreshed(stream).closed
     assert messages_of(stream) == [*before, f"{made.pk}: {[open_ask.pk]}"]
 

@@ -25,17 +25,17 @@ def record(*names: str, alias: str = ALIAS) -> None:
 
 
 def subjects(cursor: int, alias: str = ALIAS) -> list[str]:
-    page = change_log.after(alias, cursor, change_log.numbered(alias).last)
+    page = change_log.after(alias, cursor, change_log.number_changes(alias).last)
     assert page.is_whole
     return [one.subject for one in page.changes]
 
 
 def test_changes_numbered_together_share_one_number():
     record("a", "b")
-    assert change_log.tip(ALIAS).last == 0
-    assert change_log.numbered(ALIAS).last == 1
+    assert change_log.read_state(ALIAS).last == 0
+    assert change_log.number_changes(ALIAS).last == 1
     record("c")
-    assert change_log.numbered(ALIAS) == (2, 0, [])
+    assert change_log.number_changes(ALIAS) == (2, 0, [])
     assert subjects(0) == ["a", "b", "c"] and subjects(1) == ["c"] and subjects(2) == []
     numbers = Change.objects.using(ALIAS).filter(pk__gt=0).values_list("seq", flat=True)
     assert sorted(numbers) == [1, 1, 2]
@@ -43,11 +43,11 @@ def test_changes_numbered_together_share_one_number():
 
 def test_numbering_without_new_changes_is_one_query():
     record("a")
-    change_log.numbered(ALIAS)
+    change_log.number_changes(ALIAS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.storage.rows.settings.DJANGO_MCP", {"DATABASE": ALIAS})
         with queries() as done:
-            change_log.numbered(ALIAS)
+            change_log.number_changes(ALIAS)
     assert len(done()) == 1
 
 
@@ -63,7 +63,7 @@ def test_page_contains_whole_batches(monkeypatch):
     monkeypatch.setattr(change_log, "CHANGES_PER_NUMBER", 3)
     for batch in ("ab", "cd", "e"):
         record(*batch)
-        change_log.numbered(ALIAS)
+        change_log.number_changes(ALIAS)
     page = change_log.after(ALIAS, 0, 3)
     assert (page.until, [one.subject for one in page.changes]) == (1, ["a", "b"])
     page = change_log.after(ALIAS, 1, 3)
@@ -74,9 +74,9 @@ def test_page_contains_whole_batches(monkeypatch):
 def test_many_changes_are_numbered_in_parts(monkeypatch):
     monkeypatch.setattr(change_log, "CHANGES_PER_NUMBER", 2)
     record("a", "b", "c")
-    found = change_log.numbered(ALIAS)
+    found = change_log.number_changes(ALIAS)
     assert found.last == 1 and len(found.waiting) == 1
-    assert change_log.numbered(ALIAS) == (2, 0, [])
+    assert change_log.number_changes(ALIAS) == (2, 0, [])
 
 
 @pytest.mark.django_db(transaction=True)
@@ -105,7 +105,7 @@ def test_changes_are_ordered_by_commit(shared_db):
 @pytest.mark.django_db(transaction=True)
 def test_concurrent_numbering_numbers_each_change_once(shared_db):
     record(*"abcdefgh")
-    together(*[lambda: change_log.numbered(ALIAS)] * 4)
+    together(*[lambda: change_log.number_changes(ALIAS)] * 4)
     record("i")
     assert sorted(subjects(0)) == sorted("abcdefghi")
     assert Change.objects.using(ALIAS).filter(pk__in=(LAST, FLOOR)).count() == 2
@@ -116,14 +116,14 @@ def test_concurrent_numbering_numbers_each_change_once(shared_db):
 
 def test_reader_behind_pruned_changes_gets_an_incomplete_page():
     record("a", "b")
-    change_log.numbered(ALIAS)
+    change_log.number_changes(ALIAS)
     now = timezone.now()
     assert change_log.prune_changes(ALIAS, now) == 0
     record("c")
     assert (
         change_log.prune_changes(ALIAS, now + timedelta(hours=2)) == 3
     )  # pruning numbered the last one
-    page = change_log.after(ALIAS, 1, change_log.numbered(ALIAS).last)
+    page = change_log.after(ALIAS, 1, change_log.number_changes(ALIAS).last)
     assert not page.is_whole and page.until == 2 and not page.changes
     assert change_log.after(ALIAS, 2, 2).is_whole
 
@@ -132,10 +132,10 @@ def test_changes_are_pruned_in_small_statements(monkeypatch):
     monkeypatch.setattr(change_log, "CHANGES_PER_STATEMENT", 2)
     monkeypatch.setattr(change_log, "CHANGES_PER_NUMBER", 2)
     record(*"abcde")
-    assert [change_log.numbered(ALIAS).last for _ in range(3)] == [1, 2, 3]
+    assert [change_log.number_changes(ALIAS).last for _ in range(3)] == [1, 2, 3]
     assert change_log.prune_changes(ALIAS, timezone.now() + timedelta(hours=2)) == 5
     assert Change.objects.using(ALIAS).filter(pk__gt=0).count() == 0
-    assert change_log.tip(ALIAS) == (3, 3, [])
+    assert change_log.read_state(ALIAS) == (3, 3, [])
 
 
 def test_number_of_kept_changes_is_limited(monkeypatch):
@@ -143,6 +143,6 @@ def test_number_of_kept_changes_is_limited(monkeypatch):
     record(*"abcdef")
     assert change_log.prune_changes(ALIAS, timezone.now()) == 2
     assert (
-        subjects(change_log.tip(ALIAS).floor) == []
+        subjects(change_log.read_state(ALIAS).floor) == []
         and Change.objects.using(ALIAS).filter(pk__gt=0).count() == 4
     )

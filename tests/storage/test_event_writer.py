@@ -58,7 +58,7 @@ class CallOutput:
 
     def say(self, *said: str) -> None:
         for text in said:
-            self.writer.say(self.to, text, self.refused.append)
+            self.writer.queue_message(self.to, text, self.refused.append)
 
     def flush(self) -> None:
         self.loop.run(self.writer.flush(self.to))

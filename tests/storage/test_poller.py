@@ -44,23 +44,23 @@ class FakeCallRunner:
         self.on: set[int] = set()
         self.stopped, self.overdue, self.taken, self.resumed = [], [], [], []
 
-    def held(self):
+    def running_ids(self):
         return self.holding
 
     def streams(self):
         return self.on
 
-    def recheck(self, ids):
+    def stop_if_lost(self, ids):
         self.stop(ids)
 
     def stop(self, ids):
         self.stopped += ids
         self.holding -= set(ids)
 
-    def expired(self, overdue):
+    def handle_timeout(self, overdue):
         self.overdue.append(overdue)
 
-    def withdrawals(self, session, asks):
+    def withdrawal_messages(self, session, asks):
         return [f"{session.pk} no longer waits for {ask}" for ask in asks]
 
     def resume(self, one):
@@ -312,11 +312,11 @@ def test_claimed_call_without_a_runner_is_resumed_in_doubt(loop, runner):
     Reader(loop, stream)
     loop.sleep(0.1)
     assert not runner.resumed
-    loop.do(lambda: setattr(poller.poller(), "is_in_doubt", True))
+    loop.do(lambda: setattr(poller.poller(), "needs_recount", True))
     (resumed,) = loop.until(lambda: runner.resumed)
     assert resumed.pk == unknown.pk and resumed.state == RUNNING
     assert set(Call.objects.values_list("fence", "runs")) == {(0, 0)} and not runner.taken
-    assert not loop.do(lambda: poller.poller().is_in_doubt)
+    assert not loop.do(lambda: poller.poller().needs_recount)
 
 
 def test_claimed_call_without_a_runner_is_resumed_at_the_second_recount(loop, runner, monkeypatch):
@@ -349,7 +349,7 @@ def test_claims_are_not_recounted_during_a_claim(loop, runner):
 
     async def claiming():
         async with poller.poller().claiming():
-            poller.poller().is_in_doubt = True
+            poller.poller().needs_recount = True
             await asyncio.sleep(0.1)
             assert not runner.resumed
 
@@ -366,7 +366,7 @@ def test_recount_follows_at_once_after_the_last_claim(monkeypatch):
 
         async def claiming():
             async with poller.poller().claiming():
-                poller.poller().is_in_doubt = True
+                poller.poller().needs_recount = True
             while not made.resumed:
                 async with poller.poller().claiming():
                     await asyncio.sleep(0.01)
@@ -383,7 +383,7 @@ def test_claim_does_not_wait_for_a_stopped_poller(loop, runner):
     async def stopped():
         made._task.cancel()
         made._stop()
-        made.is_in_doubt = True
+        made.needs_recount = True
         for _ in range(2):
             async with made.claiming():
                 pass
@@ -414,7 +414,7 @@ def test_calls_of_another_event_loop_are_known(loop, runner):
     stream = opened(theirs)
 
     class Elsewhere:
-        def held(self):
+        def running_ids(self):
             return {theirs.pk}
 
     other = asyncio.new_event_loop()
@@ -425,8 +425,8 @@ def test_calls_of_another_event_loop_are_known(loop, runner):
 
         other.run_until_complete(attended())
         Reader(loop, stream)
-        loop.do(lambda: setattr(poller.poller(), "is_in_doubt", True))
-        loop.until(lambda: not poller.poller.instances()[0][1].is_in_doubt)
+        loop.do(lambda: setattr(poller.poller(), "needs_recount", True))
+        loop.until(lambda: not poller.poller.instances()[0][1].needs_recount)
         assert not runner.resumed
     finally:
         other.close()

@@ -275,7 +275,7 @@ async def test_terminated_listener_reconnects():
 @pytest.mark.usefixtures("pgbouncer")
 async def test_layer_is_not_used_through_a_connection_pool(caplog):
     line = await unusable_connection()
-    assert logged(caplog, "There is a pool, such as PgBouncer, before PostgreSQL") == 1
+    assert logged(caplog, "A pooler, such as PgBouncer, is in front of PostgreSQL") == 1
     line.open(print)
     assert not line.is_open  # and not tried again
 
@@ -307,6 +307,6 @@ def test_doctor_reports_the_listen_connection():
 def test_doctor_warns_about_a_connection_pool():
     connection.close()
     line, pool = workers()
-    assert "There is a pool, such as PgBouncer" in line.words and line.level == "warning"
+    assert "A pooler, such as PgBouncer" in line.words and line.level == "warning"
     assert pool.level == "warning" and "DISABLE_SERVER_SIDE_CURSORS = True" in pool.hint
     connection.close()

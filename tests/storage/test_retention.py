@@ -97,7 +97,7 @@ def test_session_that_was_used_in_time_is_not_deleted():
 def test_cancels_and_steps_are_pruned_by_age():
     made = session()
     calls.cancel(made, "1")
-    steps.begin("c1", "x")
+    steps.begin_step("c1", "x")
     assert retention.prune() == NOTHING
     assert retention.prune(now=later(TWO_HOURS)) == NOTHING | {"calls": 1}
     assert Call.objects.count() == 0 and Step.objects.count() == 1

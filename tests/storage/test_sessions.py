@@ -223,7 +223,7 @@ def test_ending_a_session_deletes_all_its_rows():
     id, made = opened()
     stream = streams.open(made, calls=[one := call()], messages=["{}"])
     calls.park(one.pk, 0, [ask()], ["{}"], known={}, high_water=None, rounds=1)
-    steps.begin(f"c{one.pk}", "pay")
+    steps.begin_step(f"c{one.pk}", "pay")
     calls.cancel(made, '"early"')
     sessions.subscribe(made, "a://b")
     streams.open(kept := session(), calls=[call()], messages=["{}"])

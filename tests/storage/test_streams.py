@@ -199,39 +199,39 @@ def test_notification_without_a_stream_is_delivered_by_the_next_stream():
     for mark in ("tools", "prompts", "tools"):
         assert announced(made.pk, "hi", mark) is None
     assert refreshed(made).pending_changes == ["tools", "prompts"]
-    stream = streams.open(made, standalone=True, messages=["missed"], words=notices)
+    stream = streams.open(made, standalone=True, messages=["missed"], encode_marks=notices)
     assert messages_of(stream) == ["changed tools", "changed prompts", "missed"]
     assert refreshed(made).pending_changes == []
-    assert messages_of(streams.open(made, standalone=True, words=notices)) == []
+    assert messages_of(streams.open(made, standalone=True, encode_marks=notices)) == []
 
 
 def test_notices_an_unread_stream_are_repeated_by_the_next():
     """The process or the connection may have failed before anything was sent."""
     made = session()
     announced(made.pk, "changed tools", "tools")
-    first = streams.open(made, standalone=True, words=notices, nonce="a")
+    first = streams.open(made, standalone=True, encode_marks=notices, nonce="a")
     for mark in ("prompts", "tools"):
         announced(made.pk, f"changed {mark}", mark)
     streams.close(first.pk)
     announced(made.pk, "changed resources", "resources")
-    second = streams.open(made, standalone=True, words=notices, nonce="b")
+    second = streams.open(made, standalone=True, encode_marks=notices, nonce="b")
     assert messages_of(second) == ["changed prompts", "changed tools", "changed resources"]
     announced(made.pk, "changed tools", "tools")
-    third = streams.open(made, standalone=True, words=notices, nonce="c")
+    third = streams.open(made, standalone=True, encode_marks=notices, nonce="c")
     assert messages_of(third) == ["changed prompts", "changed resources", "changed tools"]
     streams.take(made, second.pk, notices)
     streams.note_sent(third.pk)
-    assert messages_of(streams.open(made, standalone=True, words=notices, nonce="d")) == []
+    assert messages_of(streams.open(made, standalone=True, encode_marks=notices, nonce="d")) == []
 
 
 def test_notices_an_unread_stream_move_to_the_resumed_stream():
     made = session()
-    first = streams.open(made, standalone=True, words=notices, nonce="a")
+    first = streams.open(made, standalone=True, encode_marks=notices, nonce="a")
     streams.note_sent(first.pk)
     announced(made.pk, "a", "a")
     streams.leave(made.pk, first.pk, 1)
     announced(made.pk, "changed tools", "tools")
-    second = streams.open(made, standalone=True, words=notices, nonce="b")
+    second = streams.open(made, standalone=True, encode_marks=notices, nonce="b")
     announced(made.pk, "changed prompts", "prompts")
     streams.leave(made.pk, second.pk, 1, unread=True)
     assert refreshed(second).closed and not refreshed(first).closed
@@ -258,7 +258,9 @@ def test_notification_without_capacity_on_a_resumed_stream_is_kept():
         assert messages_of(first) == ["a"]
         streams.take(made, first.pk, notices)
         assert messages_of(first) == ["a"]
-        assert "changed tools" in messages_of(streams.open(made, standalone=True, words=notices))
+        assert "changed tools" in messages_of(
+            streams.open(made, standalone=True, encode_marks=notices)
+        )
 
 
 def test_full_stream_is_closed_and_its_notification_kept():
@@ -302,7 +304,7 @@ def test_opening_a_stream_takes_few_statements():
         streams.open(made, calls=[call()], messages=["a", "b"])
     assert len(done()) == 5, done()
     with queries() as done:
-        streams.open(made, standalone=True, words=notices)
+        streams.open(made, standalone=True, encode_marks=notices)
     assert len(done()) == 6, done()
 
 
@@ -425,10 +427,10 @@ def test_notifications_during_reconnects_are_delivered_exactly_once():
 
     def reconnect() -> None:
         for _ in range(8):
-            streams.close(streams.open(made, standalone=True, words=notices).pk)
+            streams.close(streams.open(made, standalone=True, encode_marks=notices).pk)
 
     together(lambda: announce("a"), lambda: announce("b"), reconnect)
-    last = streams.open(made, standalone=True, words=notices)
+    last = streams.open(made, standalone=True, encode_marks=notices)
     heard = list(Event.objects.values_list("data", flat=True))
     assert sorted(heard) == sorted(f"changed {kind}{n}" for kind in "ab" for n in range(15))
     assert streams.current(made) == last.pk

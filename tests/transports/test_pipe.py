@@ -364,10 +364,10 @@ async def test_messages_after_the_response_are_not_sent(server):
 def test_active_call_without_a_task_can_be_stopped():
     said: list[str] = []
     active = ActiveCall(None, PipeOutput(said.append))
-    active.say("one")
+    active.send("one")
     active.cancel()
     active.cancel()
-    active.say("two")
+    active.send("two")
     assert active.stop.is_set and said == ["one"]
 
 

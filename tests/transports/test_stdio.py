@@ -16,7 +16,7 @@ from django.test import override_settings
 import django_mcp as mcp
 from django_mcp.auth.principal import anonymous
 from django_mcp.transports import stdio
-from django_mcp.transports.stdio import LineReader, LineWriter, lines, serve, taken_streams
+from django_mcp.transports.stdio import LineReader, LineWriter, lines, redirected_streams, serve
 
 SECONDS = 30
 SOON = 3.5  # as in tests/management/test_mcp_stdio.py
@@ -78,7 +78,7 @@ def test_end_of_input_is_noticed_behind_unread_data(pipe):
     os.write(writing, b"x" * 5000)
     assert not ended.wait(0.05)
     close(ends, writing)
-    assert ended.wait(SECONDS) and reader.over
+    assert ended.wait(SECONDS) and reader.is_finished
     assert reader.read() == b"x" * 5000
     assert reader.read() == reader.read() == b""
 
@@ -167,7 +167,7 @@ def test_writer_to_a_closed_pipe_ends(pipe):
 
 
 def test_standard_streams_are_redirected_and_restored(capfd):
-    with taken_streams() as (reading, writing):
+    with redirected_streams() as (reading, writing):
         assert os.read(0, 10) == b""
         print("printed")
         os.write(1, b"written\n")

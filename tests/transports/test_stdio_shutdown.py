@@ -41,7 +41,7 @@ def test_shutdown_takes_less_than_two_seconds():
 
 async def test_shutdown_is_begun_once_from_any_thread():
     shutdown = StdioShutdown()
-    with shutdown.awaited():
+    with shutdown.watching():
         assert not shutdown.begun.is_set()
         threads = [threading.Thread(target=shutdown.begin) for _ in range(5)]
         for thread in threads:
@@ -58,7 +58,7 @@ async def test_shutdown_is_begun_once_from_any_thread():
 
 async def test_signal_begins_the_shutdown():
     shutdown = StdioShutdown()
-    with shutdown.awaited():
+    with shutdown.watching():
         signal.raise_signal(signal.SIGTERM)
         assert await has_begun(shutdown)
 
@@ -69,7 +69,7 @@ async def test_other_signals_do_not_begin_the_shutdown():
     seen, shutdown = [], StdioShutdown()
     before = signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
     try:
-        with shutdown.awaited():
+        with shutdown.watching():
             signal.raise_signal(signal.SIGUSR1)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(shutdown.begun.wait(), 0.1)
@@ -80,7 +80,7 @@ async def test_other_signals_do_not_begin_the_shutdown():
 
 async def test_shutdown_begins_while_the_event_loop_is_blocked():
     shutdown = StdioShutdown()
-    with shutdown.awaited():
+    with shutdown.watching():
         shutdown.begin()
         deadline = time.monotonic() + SECONDS
         while not shutdown.seconds_left(EXIT_SECONDS) and time.monotonic() < deadline:
@@ -92,7 +92,7 @@ async def test_shutdown_begins_while_the_event_loop_is_blocked():
 async def test_leaving_the_block_begins_the_shutdown_and_cleans_up():
     threads, handler = set(threading.enumerate()), signal.getsignal(signal.SIGTERM)
     shutdown = StdioShutdown()
-    with pytest.raises(KeyError), shutdown.awaited():
+    with pytest.raises(KeyError), shutdown.watching():
         raise KeyError
     assert await has_begun(shutdown)
     shutdown.begin()  # has no effect any more
@@ -107,7 +107,7 @@ def test_shutdown_works_after_the_event_loop_was_closed():
         made.append(StdioShutdown())
 
     asyncio.run(begin())
-    with made[0].awaited():
+    with made[0].watching():
         pass
 
 

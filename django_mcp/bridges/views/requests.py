@@ -40,7 +40,7 @@ from ...declarations.request import environ
 from ...declarations.schemas import all_of
 from ...declarations.type_schemas import TerseSchema
 from ...exceptions import InvalidArguments
-from ..form_input import FormInput, Problem, posted
+from ..form_input import FormInput, Problem, post_data
 from .urls import Target
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ class FormFields(Fields):
         lacking = [n for n in given if n not in form.fields or form.fields[n].disabled]
         if lacking:  # The view may build another form for this user than the form class has.
             raise InvalidArguments(f"This page does not ask for {', '.join(lacking)}.")
-        data, files = posted(form, given)
+        data, files = post_data(form, given)
         if files:
             return Body(*multipart(data, files))
         return Body(urlencode(data, doseq=True).encode())
@@ -292,7 +292,7 @@ class FormFields(Fields):
         return self._form(QueryDict(body.data)) if body.type == FORM else None
 
     def query(self, given: Mapping[str, Any]) -> str:
-        data, _ = posted(self._form(), given)
+        data, _ = post_data(self._form(), given)
         filled = {name: values for name, values in data.items() if any(values)}
         return urlencode(filled, doseq=True)
 
@@ -308,13 +308,13 @@ class TypedFields(Fields):
         self.schema = found
 
     def body(self, given: Mapping[str, Any], shown: forms.BaseForm | None) -> Body:
-        return Body(json.dumps(self._written(given)).encode(), "application/json")
+        return Body(json.dumps(self._to_json(given)).encode(), "application/json")
 
     def query(self, given: Mapping[str, Any]) -> str:
-        written = self._written(given)
+        written = self._to_json(given)
         return urlencode({k: v for k, v in written.items() if v is not None}, doseq=True)
 
-    def _written(self, given: Mapping[str, Any]) -> JSON:
+    def _to_json(self, given: Mapping[str, Any]) -> JSON:
         try:
             value = self._adapter.validate_json(json.dumps(dict(given)))
         except ValidationError as error:
@@ -349,12 +349,12 @@ def fields_of(kind: Any, *, partial: bool = False, flat: bool = False) -> Fields
     found = TypedFields(kind)
     if "properties" not in found.schema:
         raise TypeError(f"{kind!r} is neither a form nor a model or dataclass.")
-    if flat and (nested := [*_nested(found.schema)]):
+    if flat and (nested := [*_nested_properties(found.schema)]):
         raise TypeError(f"{nested[0]} is an object, which no query string holds.")
     return found
 
 
-def _nested(schema: JSON) -> Iterator[str]:
+def _nested_properties(schema: JSON) -> Iterator[str]:
     """Yield the names of properties that may be objects, or lists of objects."""
     definitions = schema.get("$defs", {})
     for name, prop in schema["properties"].items():
@@ -368,10 +368,12 @@ def _nested(schema: JSON) -> Iterator[str]:
 def multipart(data: Mapping[str, list[str]], files: MultiValueDict[str, Any]) -> tuple[bytes, str]:
     """Encode texts and files as multipart/form-data (RFC 7578). Return the body and media type."""
     boundary = secrets.token_hex(16)
-    parts = [(f'name="{_quoted(name)}"', v.encode()) for name, vs in data.items() for v in vs]
+    parts = [
+        (f'name="{_escape_quotes(name)}"', v.encode()) for name, vs in data.items() for v in vs
+    ]
     for name, uploads in files.lists():
         for file in uploads:
-            header = f'name="{_quoted(name)}"; filename="{_quoted(file.name)}"'
+            header = f'name="{_escape_quotes(name)}"; filename="{_escape_quotes(file.name)}"'
             parts.append((f"{header}\r\nContent-Type: {file.content_type}", file.read()))
     opened = [
         f"--{boundary}\r\nContent-Disposition: form-data; {about}\r\n\r\n".encode() + value
@@ -381,6 +383,6 @@ def multipart(data: Mapping[str, list[str]], files: MultiValueDict[str, Any]) ->
     return whole, f"multipart/form-data; boundary={boundary}"
 
 
-def _quoted(text: str) -> str:
+def _escape_quotes(text: str) -> str:
     """Escape a name as the HTML standard does, so that it cannot end its header."""
     return text.replace("\r", "%0D").replace("\n", "%0A").replace('"', "%22")

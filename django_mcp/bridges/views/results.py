@@ -243,10 +243,10 @@ def _body(answer: ViewResponse) -> bytes:
     if _kind(response) == ENDLESS:
         raise ToolError("This page goes on without end: nothing of it can be read.")
     if not response.streaming:
-        return bytes(_bounded(response.content))
+        return bytes(_check_size(response.content))
     parts = response.streaming_content
     if isinstance(parts, AsyncIterable):
-        collect: Callable[..., bytes] = async_to_sync(_collected)
+        collect: Callable[..., bytes] = async_to_sync(_collect)
         return collect(parts, answer)
     collected = bytearray()
     for part in parts:
@@ -254,7 +254,7 @@ def _body(answer: ViewResponse) -> bytes:
     return bytes(collected)
 
 
-async def _collected(parts: AsyncIterable[bytes], answer: ViewResponse) -> bytes:
+async def _collect(parts: AsyncIterable[bytes], answer: ViewResponse) -> bytes:
     collected = bytearray()
     async for part in parts:
         _append(collected, part, answer)
@@ -265,10 +265,10 @@ def _append(collected: bytearray, part: bytes, answer: ViewResponse) -> None:
     if answer.request.mcp.cancelled:
         raise Stopped()
     collected += part
-    _bounded(collected)
+    _check_size(collected)
 
 
-def _bounded(body: Any) -> Any:
+def _check_size(body: Any) -> Any:
     if len(body) > settings.RESULT_SIZE:
         raise ToolError(f"The answer has more than the {settings.RESULT_SIZE:,} bytes allowed.")
     return body

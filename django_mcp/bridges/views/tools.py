@@ -77,7 +77,7 @@ class ViewTools(Declaration):
             yield ViewTool(self, self._routes[name], posts=True, **options)
         for name in self.resources:
             options = common | {"name": _plain(name), "description": self.descriptions.get(name)}
-            for route in self._routes[name].ways():
+            for route in self._routes[name].variants():
                 yield ViewResource(self, route, **options)
 
     def _texts(self, name: str, listed: str) -> dict[str, str | None]:
@@ -128,7 +128,7 @@ class ViewTools(Declaration):
     def _route_problems(self, route: Route, method: str) -> Iterator[CheckMessage]:
         if not route.reversible:
             hint = "Name every group of its pattern, and use no alternatives there."
-            yield self._error(f"No address can be made of {route.name!r}.", 106, hint)
+            yield self._error(f"The URL {route.name!r} cannot be reversed.", 106, hint)
         view = route.view_class
         own = {name for name in route.option("http_method_names") or () if hasattr(view, name)}
         if view is not None and method.lower() not in own:
@@ -143,8 +143,8 @@ class ViewTools(Declaration):
         """
         host = split_domain_port(urlsplit(settings.URL).netloc)[0]
         if not validate_host(host, django_settings.ALLOWED_HOSTS or _local_hosts()):
-            message = f"DJANGO_MCP['URL'] is of {host!r}, which is not in ALLOWED_HOSTS."
-            hint = "Add it: views refuse calls that come over stdio else."
+            message = f"DJANGO_MCP['URL'] has the host {host!r}, which is not in ALLOWED_HOSTS."
+            hint = "Add it. Otherwise views reject calls over stdio."
             yield Warning(message, hint=hint, obj=self, id="django_mcp.W111")
 
     def _near(self, name: str) -> str:

@@ -114,7 +114,7 @@ class Route:
         ours = not str(getattr(view, "__module__", "")).startswith("django.")
         return prose(view.__doc__) if ours else None
 
-    def ways(self) -> Iterator[Route]:
+    def variants(self) -> Iterator[Route]:
         """Yield a route for each set of arguments from which the path can be made."""
         found = {frozenset(pattern.converters): pattern for pattern in self.patterns}
         yield from (Route(self.name, [pattern]) for pattern in found.values())
@@ -162,9 +162,9 @@ class Route:
 
     def _is_at(self, found: Target, values: Mapping[str, Any]) -> bool:
         there = {name: found.kwargs[name] for name in values if name in found.kwargs}
-        return found.name == self.name and self._written(there) == self._written(values)
+        return found.name == self.name and self._to_url_texts(there) == self._to_url_texts(values)
 
-    def _written(self, values: Mapping[str, Any]) -> dict[str, str]:
+    def _to_url_texts(self, values: Mapping[str, Any]) -> dict[str, str]:
         return {name: self.converters[name].to_url(value) for name, value in values.items()}
 
 
@@ -196,7 +196,7 @@ def _is_filled(cell: CellType) -> bool:
 def routes() -> dict[str, Route]:
     """Return a route for every name in the URLconf. Errors of importing it are passed on."""
     found: dict[str, list[Pattern]] = {}
-    for name, pattern in _named(get_resolver(), (), "", [{}]):
+    for name, pattern in _named_patterns(get_resolver(), (), "", [{}]):
         found.setdefault(name, []).append(pattern)
     return {name: Route(name, patterns) for name, patterns in found.items()}
 
@@ -221,16 +221,16 @@ def path_info(url: str) -> str | None:
 Ways = list[dict[str, Any]]
 
 
-def _named(
+def _named_patterns(
     resolver: Any, spaces: tuple[str, ...], route: str, before: Ways
 ) -> Iterator[tuple[str, Pattern]]:
     for entry in resolver.url_patterns:
         here, ways = route + _text(entry.pattern), _ways(entry.pattern)
         if isinstance(entry, URLResolver):
             inner = (*spaces, entry.namespace) if entry.namespace else spaces
-            yield from _named(entry, inner, here, _joined(before, ways))
+            yield from _named_patterns(entry, inner, here, _combine(before, ways))
         elif isinstance(entry, URLPattern) and entry.name:
-            for way in _joined(before, ways):
+            for way in _combine(before, ways):
                 reversible = UNNAMED not in way
                 yield (
                     ":".join((*spaces, entry.name)),
@@ -241,7 +241,7 @@ def _named(
 UNNAMED = "_"
 
 
-def _joined(before: Ways, after: Ways) -> Ways:
+def _combine(before: Ways, after: Ways) -> Ways:
     return [{**first, **then} for first, then in product(before, after)]
 
 

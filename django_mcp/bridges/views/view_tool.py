@@ -92,7 +92,8 @@ class ViewDeclaration(Declaration):
 
     def _common_problems(self) -> Iterator[CheckMessage]:
         yield from super()._common_problems()
-        # One call for each, because all of them are required.
+        # Check each codename separately, because all of them are required. In a list, any one of
+        # them would be enough.
         for codename in dict.fromkeys([*self._class_permissions, *self._route.decorated_with]):
             yield from self._codename_problems([codename])
 
@@ -203,6 +204,7 @@ class ViewTool(ViewDeclaration, Tool):
 
     def handle(self, request: Any, *args: Any, **arguments: Any) -> Any:
         """Run the view and return the tool's result. Raise ``ToolError`` if the view rejects it."""
+        # The URL prefix, language and time zone of a request: ``target`` reverses URLs with them.
         with request_environment():
             queries = (one.query(_arguments_in(one.schema, arguments)) for one in self._queries)
             path = _arguments_in({"properties": self._route.properties}, arguments)

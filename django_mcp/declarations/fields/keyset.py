@@ -14,6 +14,9 @@ its order. The condition for the rows after a position is one of these:
     (a, id) > (x, y)                          all columns ascend (or all descend), none can be NULL
     a <= x AND (a < x OR (a = x AND id > y))  otherwise
 
+In the second form ``a <= x`` follows from the rest. It is there because a database can use it to
+start at a position in an index, but cannot use an OR for that.
+
 ``Term`` is one column of an order. A position contains the values as the database stores them, and
 not as the project's field converts them. Databases compare stored values, so converted ones could
 skip or repeat rows.
@@ -139,6 +142,7 @@ def rows_after(terms: list[Term], values: list[Any], vendor: str) -> Any:
     if len(terms) == 1:
         return first.after(bound)
     ties = Q(Exact(first.column, bound)) & _after_condition(terms[1:], values[1:], vendor)
+    # ``not_before`` follows from the rest, but lets the database start at a position in an index.
     return Q(first.not_before(bound)) & (Q(first.after(bound)) | ties)
 
 
@@ -353,6 +357,8 @@ def _until_unique(model: ModelClass, terms: list[Term]) -> list[Term]:
     for count in range(1, len(terms) + 1):
         if _is_unique(model, terms[:count]):
             return terms[:count]
+    # In the direction of the last column, so that the shorter condition of ``rows_after`` is
+    # possible, and an index can be read in one direction.
     descending = bool(terms) and terms[-1].descending
     for field in model._meta.pk_fields:
         _add_term(terms, Term(Path("pk", (), field), descending))

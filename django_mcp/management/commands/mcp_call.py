@@ -220,7 +220,7 @@ class Command(HelpfulCommand):
         found = [block for block in result.content if _data(block)]
         saved = [(file, result.text.encode())] if not found else []
         for number, block in enumerate(found, start=1):
-            saved.append((_numbered(file, number, block), base64.b64decode(_data(block) or "")))
+            saved.append((_block_path(file, number, block), base64.b64decode(_data(block) or "")))
         for path, data in saved:
             try:
                 path.write_bytes(data)
@@ -294,7 +294,7 @@ def _data(block: JSON) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _numbered(file: Path, number: int, block: JSON) -> Path:
+def _block_path(file: Path, number: int, block: JSON) -> Path:
     """Return the file for one of several blocks. In a folder, the name is a number."""
     kind = block.get("resource", block).get("mimeType", "")
     if file.is_dir():

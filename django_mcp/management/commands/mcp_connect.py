@@ -135,7 +135,7 @@ class Command(HelpfulCommand):
             self._list()
             return
         wanted = wish(options)
-        token = given(options["token"])
+        token = checked_token_option(options["token"])
         check(wanted, options, token)
         if token is None and needs_none(wanted.server):
             token = ""  # the snippet has no placeholder for a token
@@ -177,7 +177,7 @@ class Command(HelpfulCommand):
                 token, secret = make(user, label, server=wanted.server.name)
                 (self._write if writes else self._print)(wanted, secret)
         except people.UNMIGRATED as error:
-            raise people.unmigrated(error) from error
+            raise people.missing_tables_error(error) from error
         self.note(f"Token {token.pk} acts for {user!r} and expires {token.expires:%Y-%m-%d}.")
 
     def _remark(self, wanted: ServerEntry, token: str | None, options: dict[str, Any]) -> None:
@@ -221,7 +221,7 @@ def wish(options: dict[str, Any]) -> ServerEntry:
     return ServerEntry(found, name, address(server), command, folder, server)
 
 
-def given(token: str | None) -> str | None:
+def checked_token_option(token: str | None) -> str | None:
     """Return the token of the option. Raise ``CommandError``, which does not contain it."""
     if token == "-":
         token = sys.stdin.readline(4096).strip()
@@ -284,12 +284,12 @@ def write_file(wanted: ServerEntry, token: str | None, say: Callable[[str], None
     file, path = wanted.client.file, wanted.path
     assert file is not None and path is not None
     done = write(file, path, wanted.name, wanted.entry(token), secret=bool(token))
-    say(told(done, wanted.name))
+    say(change_summary(done, wanted.name))
     if done.backup:
         say(f"The file before the change: {done.backup}")
 
 
-def told(done: FileChange, name: str) -> str:
+def change_summary(done: FileChange, name: str) -> str:
     if done.kind == "same":
         return f"{name!r} is in {done.path} already: nothing was changed."
     rest = f"; {done.others} others are unchanged" if done.others else ""

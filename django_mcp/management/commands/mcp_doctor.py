@@ -19,13 +19,13 @@ from ...conf import settings
 from ...declarations.server import Server, address
 from .. import arguments
 from ..doctor import installation
-from ..doctor.findings import Finding, Findings, ProbeClient, Unreachable, note, survived
+from ..doctor.findings import Finding, Findings, ProbeClient, Unreachable, note, run_safely
 from ..doctor.live import LiveChecks
 from ..output import HelpfulCommand, printable
 
 VARIABLE = "DJANGO_MCP_TOKEN"
 DEFAULT_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS = 10.0, 300.0
-BAD = ("problem", "warning")
+COUNTED_LEVELS = ("problem", "warning")  # in the last line of the output
 MARKS = {"ok": "ok", "note": "-", "problem": "PROBLEM", "warning": "warning"}
 
 
@@ -62,32 +62,39 @@ class Command(HelpfulCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         server = arguments.find_server(options["server"])
         user = arguments.find_user(options["user"]) if options["user"] else None
-        token, url = given(options["token"]), sane(options["url"])
-        found = all_of(server, user, url, token, options["seconds"])
-        levels = (self._json if options["format"] == "json" else self._text)(found)
+        token, url = token_from(options["token"]), validated_url(options["url"])
+        findings = run_checks(server, user, url, token, options["seconds"])
+        write = self._write_json if options["format"] == "json" else self._write_text
+        levels = write(findings)
         if "problem" in levels:
             raise SystemExit(1)
 
-    def _json(self, found: Findings) -> set[str]:
-        listed = [asdict(one) for one in found]
+    def _write_json(self, findings: Findings) -> set[str]:
+        """Write the findings and return their levels."""
+        listed = [asdict(one) for one in findings]
         levels = {one["level"] for one in listed}
-        told = {"ok": "problem" not in levels, "findings": listed}
-        self.show(json.dumps(told, indent=2, ensure_ascii=False))
+        report = {"ok": "problem" not in levels, "findings": listed}
+        self.show(json.dumps(report, indent=2, ensure_ascii=False))
         return levels
 
-    def _text(self, found: Findings) -> set[str]:
+    def _write_text(self, findings: Findings) -> set[str]:
+        """Write the findings and return their levels."""
         part, counts = None, dict.fromkeys(MARKS, 0)
-        for one in found:
+        for one in findings:
             if one.part != part:
                 part = one.part
                 self.stdout.write(self.style.MIGRATE_HEADING(part[:1].upper() + part[1:]))
             counts[one.level] += 1
-            self._line(one)
-        told = [f"{n} {level}{'s' * (n > 1)}" for level, n in counts.items() if level in BAD and n]
-        self.stdout.write(f"\n{', '.join(told) or 'All is well'}.")
+            self._write_finding(one)
+        summary = [
+            f"{number} {level}{'s' * (number > 1)}"
+            for level, number in counts.items()
+            if level in COUNTED_LEVELS and number
+        ]
+        self.stdout.write(f"\n{', '.join(summary) or 'No problems found'}.")
         return {level for level, count in counts.items() if count}
 
-    def _line(self, one: Finding) -> None:
+    def _write_finding(self, one: Finding) -> None:
         styles = {
             "ok": self.style.SUCCESS, "warning": self.style.WARNING, "problem": self.style.ERROR,
         }  # fmt: skip
@@ -98,11 +105,12 @@ class Command(HelpfulCommand):
             self.stdout.write(f"  {'':7}    {printable(' '.join(one.hint.split()))}")
 
 
-def all_of(
+def run_checks(
     server: Server, user: Any, url: str | None, token: str | None, seconds: float
 ) -> Iterator[Finding]:
+    """Run all checks, and yield the findings with the part of the report they belong to."""
     name = user.get_username() if user is not None else None
-    looks: list[tuple[str, Callable[[], Findings]]] = [
+    checks: list[tuple[str, Callable[[], Findings]]] = [
         ("the checks", installation.system_checks),
         ("what is installed", installation.versions),
         ("what is installed", installation.asgi_servers),
@@ -110,17 +118,17 @@ def all_of(
         ("the address", installation.address),
         ("the database", installation.databases),
         ("between workers", installation.workers),
-        ("in this process", lambda: installation.declared(server, user)),
+        ("in this process", lambda: installation.list_tools(server, user)),
         ("over stdio", lambda: installation.stdio(server, name)),
     ]
-    for part, look in looks:
-        for one in survived(look, part[:1].upper() + part[1:]):
+    for part, check in checks:
+        for one in run_safely(check, part[:1].upper() + part[1:]):
             yield replace(one, part=part)
-    for one in over_http(server, url, token, seconds):
+    for one in check_http(server, url, token, seconds):
         yield replace(one, part=f"over HTTP: {one.part}".rstrip(": "))
 
 
-def over_http(server: Server, url: str | None, token: str | None, seconds: float) -> Findings:
+def check_http(server: Server, url: str | None, token: str | None, seconds: float) -> Findings:
     """Check the server at the URL.
 
     Without a URL, check the project's own if a server answers there.
@@ -128,14 +136,16 @@ def over_http(server: Server, url: str | None, token: str | None, seconds: float
     if url is None:
         url = address(server)
         if "URL" not in settings.given():
-            yield note("No running server is checked.", "To check one: mcp_doctor URL.")
+            yield note(
+                "HTTP checks skipped: DJANGO_MCP['URL'] is not set.",
+                "Set it, or run mcp_doctor with the URL of a running server.",
+            )
             return
         try:
             ProbeClient(url, min(seconds, 3)).ask("OPTIONS", {})
         except Unreachable as unreachable:
             yield note(
-                f"No running server is checked: {unreachable}",
-                "Start it, and run mcp_doctor again.",
+                f"HTTP checks skipped: {unreachable}", "Start the server and run mcp_doctor again."
             )
             return
     yield note(url)
@@ -152,12 +162,12 @@ def seconds(text: str) -> float:
     return number
 
 
-def given(token: str | None) -> str | None:
+def token_from(option: str | None) -> str | None:
     """Return the token of the option or of the environment. Raise ``CommandError``."""
-    return arguments.checked_token(token or os.environ.get(VARIABLE) or None)
+    return arguments.checked_token(option or os.environ.get(VARIABLE) or None)
 
 
-def sane(url: str | None) -> str | None:
+def validated_url(url: str | None) -> str | None:
     """Return the URL. Raise ``CommandError`` if no server can have it."""
     if url is None:
         return None
@@ -168,10 +178,12 @@ def sane(url: str | None) -> str | None:
         usable = False
     if not usable or not url.isascii() or not url.isprintable() or " " in url:
         raise CommandError(
-            "URL must be a full URL, such as https://shop.example/mcp.", returncode=2
+            f"Invalid URL {url!r}. Use a URL such as https://shop.example/mcp.", returncode=2
         )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise CommandError(
-            "URL must have only scheme, host and path. Give a token with --token.", returncode=2
+            "The URL must not contain credentials, a query or a fragment. "
+            "Pass the token with --token.",
+            returncode=2,
         )
     return url

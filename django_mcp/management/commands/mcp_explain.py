@@ -59,7 +59,7 @@ class Command(HelpfulCommand):
             raise CommandError("Give a user, or --nobody for anonymous clients.", returncode=2)
         server = arguments.server_with_declarations(options["server"])
         who, principal = _user_and_principal(user, options["scope"])
-        explained = _explained(arguments.local_request(principal, server), server, name)
+        explained = _explanation(arguments.local_request(principal, server), server, name)
         report = {
             "user": user,
             "active": _is_active(who),
@@ -136,19 +136,19 @@ def _is_active(user: Any) -> bool:
     return user is None or bool(user.is_active)
 
 
-def _explained(request: Request, server: Server, name: str | None) -> dict[str, Any]:
+def _explanation(request: Request, server: Server, name: str | None) -> dict[str, Any]:
     with surrounded(request):
         if name is not None and ":" in name:
             return _explain_uri(request, server, name)
         if name is not None:
             return {
                 "name": name,
-                "declarations": access_report(_declarations_named(server, name), request),
+                "declarations": access_report(_find_declarations(server, name), request),
             }
         return {"declarations": access_report(declarations_of(server), request)}
 
 
-def _declarations_named(server: Server, name: str) -> list[tuple[str, Declaration]]:
+def _find_declarations(server: Server, name: str) -> list[tuple[str, Declaration]]:
     declarations = [*declarations_of(server)]
     found = [(kind, one) for kind, one in declarations if one.name == name]
     if not found:

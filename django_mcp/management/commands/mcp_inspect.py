@@ -121,7 +121,7 @@ class Command(HelpfulCommand):
     ) -> None:
         found = _things(server, principal)
         if name is not None:
-            self._details([*_named(server, found, name, user)])
+            self._details([*_find_things(server, found, name, user)])
             return
         count = sum(map(len, found.values()))
         declarations = f"{count or 'no'} declaration{pluralize(count)}"
@@ -171,7 +171,7 @@ def _definitions(server: Server, principal: Principal | None) -> Things:
     """
     if principal is None:
         things = _things(server, None)
-        return {kind: [_declared(thing) for thing in things[kind]] for kind in KINDS}
+        return {kind: [_full_definition(thing) for thing in things[kind]] for kind in KINDS}
     from ...testing.client import Client
 
     scopes = None if principal.auth is None else principal.auth.scopes
@@ -180,7 +180,7 @@ def _definitions(server: Server, principal: Principal | None) -> Things:
         return found
 
 
-def _declared(thing: Any) -> dict[str, Any]:
+def _full_definition(thing: Any) -> dict[str, Any]:
     definition: dict[str, Any] = thing._definition() | {"permission": thing._rule}
     # Also of prompts, whose definitions do not contain the types of their arguments.
     if thing._arguments.schema.get("properties"):
@@ -214,7 +214,7 @@ def _has_name(definition: dict[str, Any], name: str) -> bool:
     return name in (definition.get(key) for key in ("name", "uri", "uriTemplate"))
 
 
-def _named(server: Server, found: Things, name: str, user: str | None) -> Iterator[Any]:
+def _find_things(server: Server, found: Things, name: str, user: str | None) -> Iterator[Any]:
     things = [thing for kind in KINDS for thing in found[kind]]
     named = [one for one in things if name in (one.name, getattr(one, "uri", None))]
     if not named:

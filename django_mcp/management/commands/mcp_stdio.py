@@ -11,7 +11,7 @@ from django.db import connections
 from ...auth.principal import Principal, anonymous
 from ...declarations.server import Server, servers
 from ...runtime import threads
-from ...transports.stdio import flush, serve, taken_streams
+from ...transports.stdio import flush, redirected_streams, serve
 from ..arguments import add_server, checked_server
 
 
@@ -44,8 +44,8 @@ class Command(BaseCommand):
             # The main thread needs no connection while the event loop runs, and the process may
             # exit without cleaning up this thread.
             connections.close_all()
-        with taken_streams(for_good=alone) as (reading, writing):
-            asyncio.run(serve(server, principal, reading, writing, leaves=alone))
+        with redirected_streams(permanent=alone) as (reading, writing):
+            asyncio.run(serve(server, principal, reading, writing, exits_process=alone))
             # Flush while the time limit of the shutdown applies. On exit, the interpreter flushes
             # without one.
             flush()

@@ -18,7 +18,7 @@ from django.utils import timezone
 from ...declarations.server import servers
 from ...models import Token
 from ...verifiers.personal_tokens import SECRET, VALID, revoke, state
-from ..arguments import UNMIGRATED, checked_scopes, find_server, find_user, unmigrated
+from ..arguments import UNMIGRATED, checked_scopes, find_server, find_user, missing_tables_error
 from ..output import table
 
 DEFAULT_DAYS, MAX_DAYS = 90, 36_500
@@ -91,7 +91,7 @@ class Command(BaseCommand):
         try:
             run(**options)
         except UNMIGRATED as error:
-            raise unmigrated(error) from error
+            raise missing_tables_error(error) from error
 
     def _create(
         self, user: str, name: str, scope: list[str], days: int, server: str | None, **other: Any
@@ -115,7 +115,7 @@ class Command(BaseCommand):
     def _revoke(self, tokens: list[str], user: str | None, **other: Any) -> None:
         if bool(tokens) == (user is not None):
             raise CommandError("Give IDs of tokens to revoke, or a user with --user.", returncode=2)
-        found = [_named(token) for token in tokens]
+        found = [_find_token(token) for token in tokens]
         found += [_of(find_user(user))] if user is not None else []
         count = sum(map(revoke, found))
         already = sum(one.count() for one in found) - count
@@ -146,7 +146,7 @@ def _label(name: str) -> str:
     return name
 
 
-def _named(text: str) -> QuerySet[Token]:
+def _find_token(text: str) -> QuerySet[Token]:
     """Return the token with that id or secret. Error messages repeat no part of a secret."""
     if SECRET.fullmatch(text):
         found, shown = Token.objects.filter(digest=Token.digest_of(text)), "such token"

@@ -41,7 +41,7 @@ class Command(HelpfulCommand):
         parser.add_argument("--print", action="store_true", help="print the file to stdout instead")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        app = app_named(options["app"])
+        app = find_app(options["app"])
         if options["print"]:
             self.stdout.write(generate_starter_file(app, inside=is_own(app)).text, ending="")
             return
@@ -65,7 +65,7 @@ class Command(HelpfulCommand):
         self.note(f"\n{NEXT}")
 
 
-def app_named(label: str) -> AppConfig:
+def find_app(label: str) -> AppConfig:
     """Return the app with that label or dotted name. Raise ``CommandError``."""
     for app in apps.get_app_configs():
         if label in (app.label, app.name):

@@ -152,7 +152,7 @@ class ProbeClient:
         Raise ``Unreachable``.
         """
         began = time.monotonic()
-        with self._connected() as (connection, expired):
+        with self._open_connection() as (connection, expired):
             own = connection.sock.getsockname()[0]
             connection.request(method, path or self.parts.path or "/", body, dict(headers))
             response = connection.getresponse()
@@ -168,11 +168,11 @@ class ProbeClient:
 
     def own_address(self) -> str:
         """Return this machine's address on a connection to the server. Raise ``Unreachable``."""
-        with self._connected() as (connection, _):
+        with self._open_connection() as (connection, _):
             return str(connection.sock.getsockname()[0])
 
     @contextmanager
-    def _connected(self) -> Iterator[tuple[http.client.HTTPConnection, threading.Event]]:
+    def _open_connection(self) -> Iterator[tuple[http.client.HTTPConnection, threading.Event]]:
         """Yield a connection that is shut down after ``seconds``, whatever it waits for.
 
         A socket timeout alone would not end a response that arrives byte by byte.
@@ -299,10 +299,10 @@ def of_checks(messages: Iterable[CheckMessage]) -> Findings:
             yield note(words, hint) if message.level <= INFO else warning(words, hint)
 
 
-def survived(look: Callable[[], Findings], what: str) -> Findings:
-    """Yield what ``look`` finds. An exception becomes a finding, so that the next check runs."""
+def run_safely(check: Callable[[], Findings], what: str) -> Findings:
+    """Yield the findings of ``check``. An exception becomes a finding, so the next check runs."""
     try:
-        yield from look()
+        yield from check()
     except Exception as error:  # checks run the project's code, which may raise anything
         words = f"{type(error).__name__}: {error}".rstrip(": ")
         yield problem(f"{what} cannot be checked: {words}", "Fix this error first.")

@@ -4,7 +4,7 @@ Checks of ``mcp_doctor`` on this machine: installation, ASGI application, databa
 They need no running server and write nothing. ``application`` sends one request to the project's
 ASGI application, in this process. ``workers`` sends a wake-up to itself over the channel layer or
 LISTEN and NOTIFY, to see whether it arrives. Other workers ignore the message. ``databases``
-reports each database that does not answer only once. ``declared`` lists tools in every revision,
+reports each database that does not answer only once. ``list_tools`` lists tools in every revision,
 and ``stdio`` starts ``mcp_stdio`` in a subprocess, as a client does.
 """
 
@@ -108,8 +108,8 @@ def _pool(connection: BaseDatabaseWrapper) -> Findings:
     In transaction mode it breaks server-side cursors, which Django needs a setting for. A pooler is
     detected because the backend process differs from that of the connection.
     """
-    given = connection.settings_dict
-    if connection.vendor != "postgresql" or given.get("DISABLE_SERVER_SIDE_CURSORS"):
+    options = connection.settings_dict
+    if connection.vendor != "postgresql" or options.get("DISABLE_SERVER_SIDE_CURSORS"):
         return
     try:
         with connection.cursor() as cursor:
@@ -120,8 +120,8 @@ def _pool(connection: BaseDatabaseWrapper) -> Findings:
     raw = getattr(connection.connection, "pgconn", None)
     if raw is not None and raw.backend_pid != number:
         yield warning(
-            "There is a pool, such as PgBouncer, before PostgreSQL.",
-            "If it is in transaction mode, set DISABLE_SERVER_SIDE_CURSORS = True.",
+            "A pooler, such as PgBouncer, is in front of PostgreSQL.",
+            "If it is in transaction mode, set DISABLE_SERVER_SIDE_CURSORS = True in DATABASES.",
         )
 
 
@@ -203,7 +203,7 @@ def _sqlite(connection: Any, named: str) -> Findings:
 STDIO_TIMEOUT_SECONDS = 60
 
 
-def declared(server: Server, user: Any) -> Findings:
+def list_tools(server: Server, user: Any) -> Findings:
     """List the tools as ``user`` in every revision."""
     from ...testing import Client
 
@@ -252,7 +252,7 @@ def stdio(server: Server, user: str | None) -> Findings:
     output = strange[0].decode(errors="replace") if strange else (last_line or ["nothing"])[0]
     yield problem(
         f"mcp_stdio does not answer as it should (exit code {done.returncode}): {output[:200]}",
-        "The project prints something else while it starts, which is not MCP. Try: "
+        "Nothing but MCP messages may be printed to stdout when the project starts. Try: "
         + json.dumps(command),
     )
 
@@ -279,7 +279,7 @@ def versions() -> Findings:
     if len(owners) > 1:
         yield problem(
             f"Several distributions own the package {PACKAGE}, and the last one wins: {versions}.",
-            "Uninstall all of them, and install the one you want again.",
+            "Uninstall all of them, then install the one that you want.",
         )
     else:
         yield note(f"{versions or PACKAGE}, channels {metadata.version('channels')}")
@@ -291,12 +291,12 @@ def asgi_servers() -> Findings:
         yield ok(f"ASGI servers: {', '.join(found)}")
     else:
         yield problem(
-            "No ASGI server is installed: over HTTP nothing can be served.",
+            "No ASGI server is installed, so nothing can be served over HTTP.",
             f"Install one of {', '.join(SERVERS)}.",
         )
     if django_settings.DEBUG and not apps.is_installed("daphne"):
         yield warning(
-            "manage.py runserver speaks WSGI, which has no MCP.",
+            "manage.py runserver uses WSGI, over which MCP cannot be served.",
             'Put "daphne" into INSTALLED_APPS, above "django.contrib.staticfiles".',
         )
 
@@ -316,8 +316,8 @@ def application() -> Findings:
     path = getattr(django_settings, "ASGI_APPLICATION", None)
     if not path:
         yield warning(
-            "ASGI_APPLICATION is not set, so it is not known what is served.",
-            "Set it to the path of the application in asgi.py: daphne's runserver needs it.",
+            "ASGI_APPLICATION is not set, so the application cannot be checked.",
+            "Set it to the path of the application in asgi.py. The runserver of daphne needs it.",
         )
         return
     try:
@@ -325,27 +325,27 @@ def application() -> Findings:
     except Exception as error:  # importing runs the project's code, which may raise anything
         yield problem(
             f"ASGI_APPLICATION, {path}, cannot be imported: {type(error).__name__}: {error}",
-            "Start with this error: no ASGI server can start.",
+            "Fix this error first. Until then no ASGI server can start.",
         )
         return
     for server in servers():
         if server is servers()[0] or not server._is_empty:
-            yield asyncio.run(_mounted(found, server, path))
+            yield asyncio.run(_check_mount(found, server, path))
 
 
-async def _mounted(application: Any, server: Server, path: str) -> Finding:
+async def _check_mount(application: Any, server: Server, path: str) -> Finding:
     """Check that a request to the server's path reaches the server."""
     where = f"The server {server.public_name!r}, /{server.path},"
     try:
-        status, body = await _asked(application, _scope(server))
+        status, body = await _request(application, _scope(server))
     except Exception as error:  # the application may raise anything
-        return problem(f"{where} breaks in {path}: {type(error).__name__}: {error}", MOUNT)
+        return problem(f"{where} fails in {path}: {type(error).__name__}: {error}", MOUNT)
     if status in (200, 401) and is_response(body):
         return ok(f"{where} is in {path}.")
     return problem(f"{where} is not in {path}: another view answers there.", MOUNT)
 
 
-async def _asked(application: Any, scope: dict[str, Any]) -> tuple[int, bytes]:
+async def _request(application: Any, scope: dict[str, Any]) -> tuple[int, bytes]:
     """Return the status and the body of the application's response."""
     coming: list[dict[str, Any]] = [{"type": "http.request", "body": DISCOVER}]
     sent: list[dict[str, Any]] = []
@@ -393,7 +393,7 @@ def address() -> Findings:
     if not validate_host(host, list(allowed_hosts())):
         yield problem(
             f"The host of DJANGO_MCP['URL'], {host}, is not in ALLOWED_HOSTS: "
-            "every request to it is answered 400.",
+            "every request to it gets status 400.",
             f"Add {host!r} to ALLOWED_HOSTS.",
         )
     elif origin.scheme == "http" and not is_local(host):

@@ -209,17 +209,17 @@ class LiveChecks:
     def findings(self) -> Findings:
         """Yield the findings. Later checks depend on the first one, ``arrive``."""
         try:
-            yield from self._labelled("the address", arrive)
+            yield from self._label("the address", arrive)
         except Unreachable as unreachable:
             yield problem(str(unreachable), unreachable.hint)
             return
         for part, check in self.further:
             try:
-                yield from self._labelled(part, check)
+                yield from self._label(part, check)
             except Unreachable as unreachable:
                 yield Finding("problem", str(unreachable), unreachable.hint, part)
 
-    def _labelled(self, part: str, check: Callable[[LiveChecks], Findings]) -> Findings:
+    def _label(self, part: str, check: Callable[[LiveChecks], Findings]) -> Findings:
         for one in check(self):
             yield Finding(one.level, one.words, one.hint, part)
 
@@ -251,15 +251,15 @@ def arrive(visit: LiveChecks) -> Findings:
     answer = visit.newest()
     if "supportedVersions" in result(answer.body):
         visit.further = AUTHORIZED_CHECKS + ANONYMOUS_CHECKS
-        yield arrived(answer)
+        yield answer_finding(answer)
     elif answer.status == 401 and is_response(answer.body):
         visit.further = ANONYMOUS_CHECKS
-        yield refused(visit, answer)
+        yield token_finding(visit, answer)
     else:
         yield unexpected_response(visit, answer)
 
 
-def arrived(answer: ProbeResponse) -> Finding:
+def answer_finding(answer: ProbeResponse) -> Finding:
     words = f"An MCP server answers in {answer.seconds * 1000:.0f} ms."
     if answer.seconds < SLOW_SECONDS:
         return ok(words)
@@ -271,7 +271,7 @@ def _is_unencrypted(visit: LiveChecks) -> bool:
     return parts.scheme != "https" and not is_local(parts.hostname or "")
 
 
-def refused(visit: LiveChecks, answer: ProbeResponse) -> Finding:
+def token_finding(visit: LiveChecks, answer: ProbeResponse) -> Finding:
     if visit.token is None:
         return note("An MCP server answers, and asks for a token.", TOKEN_HINT)
     # The server asks for a token although one was sent, so the header was lost.
@@ -290,7 +290,7 @@ def rejects_token(answer: ProbeResponse) -> bool:
 def unexpected_response(visit: LiveChecks, answer: ProbeResponse) -> Finding:
     """Return the finding for a response that is not that of an MCP server."""
     if 300 <= answer.status < 400:
-        return redirected(visit, answer)
+        return redirect_finding(visit, answer)
     failed = error(answer.body)
     words = str(failed.get("message", ""))[:200]
     if failed.get("code") == HEADER_MISMATCH:
@@ -310,7 +310,7 @@ def unexpected_response(visit: LiveChecks, answer: ProbeResponse) -> Finding:
     return problem(f"{words} (status {answer.status}, {kind})", hint)
 
 
-def redirected(visit: LiveChecks, answer: ProbeResponse) -> Finding:
+def redirect_finding(visit: LiveChecks, answer: ProbeResponse) -> Finding:
     target = answer.headers.get("location", "nowhere")[:200]
     hint = "Clients do not follow redirects of a POST: give them the URL of the target."
     if urljoin(visit.wire.url, target) == f"{visit.wire.url}/":
@@ -361,18 +361,20 @@ def tokens(visit: LiveChecks) -> Findings:
     if anonymous.status == 401:
         yield ok("A request without a token is rejected with 401.")
     elif anonymous.status == 200:
-        yield note(f"A request without a token gets what is PUBLIC: {listed(anonymous)}.")
+        yield note(f"A request without a token gets what is PUBLIC: {tool_count(anonymous)}.")
 
 
 def lists(visit: LiveChecks) -> Findings:
     answer = visit.newest("tools/list")
     if answer.status == 200:
-        yield ok(f"It lists {listed(answer)} {'with the token' if visit.token else ''}".rstrip())
+        yield ok(
+            f"It lists {tool_count(answer)} {'with the token' if visit.token else ''}".rstrip()
+        )
     else:
         yield unexpected_response(visit, answer)
 
 
-def listed(answer: ProbeResponse) -> str:
+def tool_count(answer: ProbeResponse) -> str:
     found = result(answer.body)
     tools = found.get("tools")
     number = len(tools) if isinstance(tools, list) else 0

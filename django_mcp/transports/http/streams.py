@@ -144,7 +144,7 @@ class ClientPinger:
             return
         if is_answered:
             self._is_due = True
-            self._tail.nudge()
+            self._tail.send_keepalive()
             return
         logger.warning(
             "The client did not answer a ping within %s s; its connection is closed: "
@@ -432,8 +432,8 @@ def _anew(
 ) -> StreamPosition:
     told = broadcaster.all_notifications(server, session) if missed else []
     stream = streams.open(
-        session, standalone=True, messages=told, words=broadcaster.encoder_of(session), nonce=nonce,
-        is_retry=is_retry,
+        session, standalone=True, messages=told, encode_marks=broadcaster.encoder_of(session),
+        nonce=nonce, is_retry=is_retry,
     )  # fmt: skip
     return StreamPosition(stream.pk, has_news=True)
 

@@ -151,7 +151,7 @@ def test_pattern_with_unnamed_groups_is_not_reversible(found):
 
 
 def test_patterns_with_different_arguments(found):
-    assert [list(way.converters) for way in found["optional"].ways()] == [
+    assert [list(variant.converters) for variant in found["optional"].variants()] == [
         [], ["page"], ["page", "order"],
     ]  # fmt: skip
 

@@ -70,7 +70,7 @@ def world_of(given: argparse.Namespace) -> CampaignContext:
 
 
 class Campaign:
-    """All clients, and what they have still to try."""
+    """Runs all virtual clients, each of which tries scenarios at random."""
 
     def __init__(self, world: CampaignContext, clients: int, only: list[str] | None) -> None:
         self.world = world
@@ -99,7 +99,7 @@ class Campaign:
         await self._settle()
 
     def _tell_late(self) -> None:
-        """What is open, though nothing has begun for long."""
+        """Report the scenarios that are still running long after the last one was started."""
         open_still = {name: count for name, count in self.busy.items() if count}
         self.world.ledger.tell("hanging", f"{LATE} s after the end: {open_still}")
         for state in self.world.open.values():
@@ -117,7 +117,7 @@ class Campaign:
             await self._quiet()
 
     async def _quiet(self) -> None:
-        """Nothing strikes any more, and nothing is excused: all must go as it should."""
+        """Run scenarios after the last fault. No deviation is excused here."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.world.faults.calm(CALM), CALMING)
         self.world.is_quiet = True
@@ -131,7 +131,7 @@ class Campaign:
             await self._counted(name, person)
 
     async def _last(self) -> None:
-        """What chance did not bring is tried once more, when nothing strikes any more."""
+        """At the end, try scenarios of the fault classes that were not observed by chance."""
         await self.world.stopping.wait()
         lacking = [name for name in self.classes if not self.world.ledger.classes[name]["observed"]]
         end = time.monotonic() + TRYING
@@ -182,7 +182,7 @@ class Campaign:
             self.busy[name] -= 1
 
     async def _toil(self, rank: int, person: VirtualClient) -> None:
-        """The heavy ones, one after the other, as long as there is time for them."""
+        """Run the heavy scenarios of a rank one after another, while there is time."""
         heavy = [name for name, one in self.scenarios.items() if one.heavy == rank]
         for number, name in enumerate(itertools.cycle(heavy)):
             if number >= len(heavy):

@@ -51,7 +51,7 @@ MOST_RUNS = 2  # of a call that may run again when its worker died, beside its f
 
 @dataclass
 class ExpectedCall:
-    """What a call asks for, and what its client may expect."""
+    """The arguments of a call, and the response and effects that its client must get."""
 
     tool: str
     seed: str
@@ -68,7 +68,7 @@ class ExpectedCall:
 
 @dataclass
 class Attempt:
-    """One attempt."""
+    """One attempt to make a call, and what was received for it."""
 
     wanted: ExpectedCall
     id: int
@@ -84,7 +84,7 @@ class Attempt:
 
     @property
     def worker(self) -> Address | None:
-        """Who alone works on it; None: after a question, whoever got the last answer."""
+        """The worker that runs the call. None after a question: any worker may continue it."""
         asks = any(one.get("method") == ASKING for one in self.stream.messages())
         return None if asks else self.place
 
@@ -122,7 +122,7 @@ async def perform(
     begun: Callable[[Attempt], Any] = lambda issued: None,
     to: Address | None = None,
 ) -> tuple[Ending, Attempt]:
-    """Have it done, and judge it. ``begun`` is told of each attempt before it is made."""
+    """Make the call until it has an outcome, and judge it. ``begun`` runs before each try."""
     ledger, patience = session.world.ledger, session.world.patient()
     plan = plan or Plan()
     for attempt in range(1_000):
@@ -149,7 +149,7 @@ async def perform(
 async def attempted(
     session: Session, issued: Attempt, plan: Plan, hear: Callable[[Attempt, JSON], None]
 ) -> Ending | None:
-    """How one attempt ended; None if it had no effect, and may be made again."""
+    """Make one attempt. Return its ending, or None if it had no effect and can be repeated."""
     try:
         answer = await session.post(issued.message(), issued.place)
     except Broken as broken:
@@ -164,7 +164,7 @@ async def attempted(
 
 
 async def _at_once(session: Session, issued: Attempt, answer: Answer) -> Ending | None:
-    """An answer that is no stream: the response itself, or a refusal."""
+    """Handle an answer that is not a stream: the response itself, or a refusal."""
     try:
         said = await answer.json()
     except Broken:
@@ -181,7 +181,7 @@ async def _at_once(session: Session, issued: Attempt, answer: Answer) -> Ending 
 
 
 def judge(session: Session, issued: Attempt, ending: Ending) -> str:
-    """Whether what came is what had to come; the kind of outcome."""
+    """Compare what was received with what was expected. Return the kind of outcome."""
     messages = [*issued.stream.messages(), *issued.plain]
     told = RequestMessages(messages, issued.id, f"t{issued.id}")
     kind = _outcome(session, issued, told, ending)
@@ -218,14 +218,14 @@ KNOWN = {  # the first that fits
 
 
 def _note_recovery(world: CampaignContext, issued: Attempt) -> None:
-    """How long its client waited for a response after an outage, where nothing else struck."""
+    """Record the wait for a response after an outage, if no other fault concerned the call."""
     seconds = world.faults.waited(issued.began, world.worker(issued.worker))
     if seconds is not None:
         world.ledger.recoveries.append(seconds)
 
 
 def classified(session: Session, issued: Attempt, response: JSON) -> str:
-    """What a response means; what it may not be is told."""
+    """Return the kind of a response. Report it if no fault excuses it."""
     text, world, ledger = _text(response), session.world, session.world.ledger
     _note_recovery(world, issued)
     if text == issued.wanted.answer(issued.seed) and issued.wanted.is_error == (
@@ -247,7 +247,7 @@ def classified(session: Session, issued: Attempt, response: JSON) -> str:
 
 
 def _tell_unless_silent(world: CampaignContext, issued: Attempt, kind: str, what: str) -> None:
-    """It is wrong, unless its worker had no heartbeat meanwhile, which it tells only afterwards.
+    """Report the response at the end, unless its worker reports missed heartbeats until then.
 
     The worker lost its lease then, or gave it up, because the machine did not let it work.
     """
@@ -267,7 +267,7 @@ def _tell_unless_silent(world: CampaignContext, issued: Attempt, kind: str, what
 def is_excused(
     world: CampaignContext, issued: Attempt, kind: str, until: float | None = None
 ) -> bool:
-    """Whether what struck this call explains that it ended so, at ``until`` or just now."""
+    """Whether the faults up to ``until``, or up to now, explain this outcome."""
     tool, since, place = issued.wanted.tool, issued.began, issued.worker
     if kind in ("wrong", "trimmed"):
         return False
@@ -285,7 +285,7 @@ def is_excused(
 
 
 def _note_takeover(world: CampaignContext, issued: Attempt, kind: str) -> None:
-    """How long it took, where one death alone may have been the cause."""
+    """Record the duration of a takeover, if one killed worker is the only possible cause."""
     killed = world.faults.killed(issued.began, world.worker(issued.worker))
     if kind in ENDED and killed is not None and killed > issued.began:
         world.ledger.takeovers.append(time.monotonic() - killed)
@@ -295,7 +295,7 @@ def outcome_of(
     ledger: Findings, label: str, response: JSON, final: str, *, acts: bool, struck: bool,
     is_strict: bool,
 ) -> str:  # fmt: skip
-    """The same of a call that has no session: where something struck, it may simply fail."""
+    """Return the kind of outcome of a call without a session. A fault excuses any failure."""
     text = _text(response)
     if text == final and "error" not in response:
         return "success"

@@ -20,7 +20,7 @@ CONNECTING, ANSWERING = 5.0, 40.0  # seconds
 
 
 class Broken(Exception):
-    """The connection broke: ``sent`` tells whether a server may have read the request."""
+    """The connection broke. ``sent`` says whether a server may have read the request."""
 
     def __init__(self, why: str, *, sent: bool) -> None:
         super().__init__(why)
@@ -42,7 +42,7 @@ class Address(NamedTuple):
 
 
 class Answer:
-    """The head of an answer, and the body as it comes."""
+    """The head of a response, and its body, which is read in pieces."""
 
     def __init__(
         self, status: int, headers: dict[str, str], reader: asyncio.StreamReader, writer: Any
@@ -56,7 +56,7 @@ class Answer:
         return self.headers.get("content-type", "").startswith("text/event-stream")
 
     async def pieces(self, size: int = PIECE) -> AsyncIterator[bytes]:
-        """The body in pieces, as they come. Raises ``Broken``."""
+        """Yield the body in pieces, as they arrive. Raise ``Broken``."""
         try:
             if self.headers.get("transfer-encoding", "").lower() == "chunked":
                 async for piece in self._chunks(size):
@@ -103,7 +103,7 @@ class Answer:
             raise Broken("the body does not come", sent=True) from None
 
     async def json(self) -> Any:
-        """What the body says; None where it says nothing that can be read."""
+        """Return the JSON of the body, or None if it is not JSON."""
         text = await self.body()
         try:
             return json.loads(text) if text else None
@@ -111,7 +111,7 @@ class Answer:
             return None
 
     def cut(self, *, reset: bool) -> None:
-        """End the connection: in order, or by a reset."""
+        """Close the connection, or reset it."""
         if not self.is_open:
             return
         self.is_open = False
@@ -134,7 +134,7 @@ async def request(
     path: str | None = None,
     buffer: int | None = None,
 ) -> Answer:
-    """Ask, and come back with the head of the answer. Raises ``Broken``.
+    """Send a request and return the head of the response. Raise ``Broken``.
 
     ``buffer`` is how many bytes the system keeps for a reader that is slow.
     """

@@ -23,7 +23,7 @@ BOUND = 6  # times its patience a call may take, however often it is struck
 
 @dataclass
 class CampaignContext:
-    """One campaign, as its clients see it."""
+    """The settings and shared state of a campaign."""
 
     front: Address
     workers: Sequence[Address]
@@ -42,7 +42,7 @@ class CampaignContext:
 
     @contextlib.contextmanager
     def waiting(self, state: Callable[[], str]) -> Iterator[None]:
-        """While somebody waits, who can tell for what."""
+        """Register a waiting client. ``state`` describes what it waits for, for the report."""
         self.open[key := object()] = state
         try:
             yield
@@ -51,30 +51,30 @@ class CampaignContext:
 
     @property
     def patience(self) -> float:
-        """Seconds in which whatever is owed must have come, if nothing strikes meanwhile."""
+        """Seconds within which everything expected must arrive if no fault happens meanwhile."""
         return CALM if self.is_quiet else 45.0 + 4 * self.lease
 
     def struck(
         self, since: float, place: Address | None = None, kinds: Container[str] = STRIKES
     ) -> bool:
-        """Whether a fault concerned what was begun then at that place."""
+        """Whether a fault concerned what began at ``since`` at that address."""
         return not self.is_quiet and self.faults.concern(since, self.worker(place), kinds)
 
     def patient(self) -> Deadline:
         return Deadline(self.patience, self.struck)
 
     def worker(self, place: Address | None) -> Address | None:
-        """Who works there; None: whoever does."""
+        """Return the worker at an address; None for the proxy, behind which any worker may be."""
         return place if place in self.workers else None
 
     @property
     def is_strict(self) -> bool:
-        """Whether a tool's transaction holds its outcome: not on SQLite."""
+        """Whether a tool's transaction contains the outcome of its call. It does not on SQLite."""
         return self.database != "sqlite"
 
     @property
     def left(self) -> float:
-        """Seconds until no more calls begin."""
+        """Seconds until no further calls are started."""
         return self.seconds - (time.monotonic() - self.began)
 
     def rng(self, *parts: object) -> random.Random:
@@ -82,23 +82,23 @@ class CampaignContext:
 
     @property
     def steady(self) -> Sequence[Address]:
-        """The workers that know what time it is."""
+        """The workers whose clocks are right."""
         return [one for one in self.workers if one not in self.skewed] or self.workers
 
     def any(self, rng: random.Random) -> Address:
-        """A server: the one in front, or one of those behind it."""
+        """Return a random server: the proxy, or one of the workers."""
         if rng.random() < FRONT_SHARE:
             return self.front
         return rng.choice(self.workers)
 
     def other(self, rng: random.Random, than: Address) -> Address:
-        """A worker that is not ``than``, if there is one."""
+        """Return a worker that is not ``than``, if there is one."""
         others = [worker for worker in self.workers if worker != than]
         return rng.choice(others or list(self.workers))
 
 
 class Deadline:
-    """Seconds that a call has, counted anew from whatever strikes it, up to a bound."""
+    """The deadline of a call. Each fault that concerns the call extends it, up to a limit."""
 
     def __init__(
         self, seconds: float, struck: Callable[[float], bool] = lambda since: False
@@ -110,13 +110,13 @@ class Deadline:
         self.strikes = 0
 
     def strike(self) -> None:
-        """It broke, or was refused, which is no reason without a fault that was told of."""
+        """Count a broken connection or a refusal. Extend the deadline if a fault explains it."""
         self.strikes += 1
         if self._struck(self._since):
             self.renew()
 
     def renew(self) -> None:
-        """Something came: whoever goes on does not hang."""
+        """Extend the deadline, because something was received."""
         self._since = time.monotonic()
         self._until = min(self._since + self.seconds, self._hard)
 
@@ -130,5 +130,5 @@ class Deadline:
 
 
 async def pause(rng: random.Random, attempt: int) -> None:
-    """Before the next of several attempts."""
+    """Wait before the next attempt, longer each time."""
     await asyncio.sleep(min(1.0, 0.05 * 2**attempt) * rng.uniform(0.5, 1.5))

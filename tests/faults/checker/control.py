@@ -21,7 +21,7 @@ class Unreachable(Exception):
 
 
 async def spare(world: CampaignContext, worker: Address, seconds: float) -> None:
-    """Have nothing kill a worker for a while; if it is not there to hear that, so be it."""
+    """Ask a worker not to be killed for a while. Ignore it if the worker does not respond."""
     with contextlib.suppress(Unreachable):
         await ask(world, "spare", to=worker, within=SPARING, seconds=seconds)
 
@@ -34,7 +34,7 @@ async def ask(
     within: float = 0.0,
     **given: Any,
 ) -> Any:
-    """POST to ``/control/<what>``, at any worker, or at that one."""
+    """Send a POST request to ``/control/<what>`` of ``to`` or any worker, and return the answer."""
     rng, patience, attempt = world.rng("control", what), Deadline(within or world.patience), 0
     body = json.dumps(given).encode()
     wrong: Any = None
@@ -58,7 +58,7 @@ async def ask(
 
 
 async def effects(world: CampaignContext, keys: Sequence[str]) -> dict[str, int]:
-    """How often each of these has happened."""
+    """Return how often each of these effects has happened."""
     found: dict[str, int] = {}
     for start in range(0, len(keys), AT_ONCE):
         found |= await ask(world, "effects", keys=keys[start : start + AT_ONCE])

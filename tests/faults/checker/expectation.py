@@ -24,7 +24,7 @@ JSON = dict[str, Any]
 
 
 class Stream:
-    """All that was read of one stream, by whatever connections."""
+    """All events that were read from one stream, over all connections."""
 
     def __init__(self, ledger: Findings, label: str, ids: re.Pattern[str] = ID) -> None:
         self.ledger, self.label, self.began = ledger, label, time.monotonic()
@@ -37,7 +37,7 @@ class Stream:
         self.is_trimmed = False
 
     def place(self, id: str | None) -> int | None:
-        """The number of an event's id; None, and told, where it is none of this stream's."""
+        """Return the number in an event id. Report an id of another stream, and return None."""
         found = self._ids.match(id or "")
         if found is None:
             self.ledger.tell("wrong", f"{self.label}: {id!r} is no event id")
@@ -50,7 +50,7 @@ class Stream:
         return int(found[3])
 
     def keep(self, number: int, text: str) -> bool:
-        """Whether nobody has read it before."""
+        """Store an event. Return whether no connection had read it before."""
         if number not in self.texts:
             self.texts[number] = text
             self.last = max(self.last, number)
@@ -60,11 +60,11 @@ class Stream:
         return False
 
     def _is_forgotten(self, text: str) -> bool:
-        """Whether it tells who reads again that what stood before it was forgotten meanwhile."""
+        """Whether it is the error for a resumed stream whose events were pruned."""
         return self.may_be_trimmed and TRIMMED in text
 
     def messages(self) -> list[JSON]:
-        """In the order of their numbers. A gap is told where its connection was read."""
+        """Return the messages in the order of their numbers. ``Reading`` reports gaps."""
         texts = [json.loads(self.texts[number]) for number in sorted(self.texts)]
         return [one for text in texts for one in (text if isinstance(text, list) else [text])]
 
@@ -77,7 +77,7 @@ class Stream:
 
 
 class Reading:
-    """What one connection brings of a stream, after a cursor."""
+    """The events that one connection receives after a cursor."""
 
     def __init__(self, stream: Stream, after: int = 0, *, primes: bool = True) -> None:
         self.stream, self.at, self.primes = stream, after, primes
@@ -88,7 +88,7 @@ class Reading:
         self._seen: set[int] = set()
 
     def take(self, event: Event) -> tuple[int, JSON] | None:
-        """A message that nobody has read before, and its number."""
+        """Handle an event. Return its number and message if no connection had read it before."""
         self.retry = event.retry if event.retry is not None else self.retry
         number = self.stream.place(event.id)
         if number is None:
@@ -110,17 +110,17 @@ class Reading:
         return None
 
     def _is_left(self, number: int, text: str) -> bool:
-        """Whether it is what a stream keeps: its response, or the word that there is none."""
+        """Whether it is an event that pruning keeps: the response, or the error in place of it."""
         resumes = self.began_at == self.at < number - 1 and not self.count
         return TRIMMED in text or (resumes and "method" not in json.loads(text))
 
     @property
     def is_released(self) -> bool:
-        """Whether it ended by a word that the client shall come back."""
+        """Whether the server asked the client to reconnect."""
         return self.marks > 1
 
     def _mark(self, number: int) -> None:
-        """An empty event, by which a connection begins or ends: it says where it is."""
+        """Handle an empty event at the begin or end of a connection. Its id is the cursor."""
         self.marks += 1
         if not self.primes:
             self._tell("wrong", f"an empty event {number} to a client that takes it for a message")
@@ -144,7 +144,7 @@ class Reading:
             self.at = number
 
     def end(self) -> None:
-        """The connection is over: what was missing then is lost."""
+        """Report the events that are missing at the end of the connection."""
         if self._missing:
             first, last = min(self._missing), max(self._missing)
             self._tell("lost", f"events {first} to {last} ({len(self._missing)})")
@@ -155,7 +155,7 @@ class Reading:
 
 
 def compare(ledger: Findings, label: str, wanted: Sequence[str], said: Sequence[str]) -> bool:
-    """Whether exactly ``wanted`` was said; every difference is told as what it is."""
+    """Return whether the texts are exactly ``wanted``. Report each kind of difference."""
     if list(wanted) == list(said):
         return True
     places = {text: number for number, text in enumerate(wanted)}
@@ -174,7 +174,7 @@ def compare(ledger: Findings, label: str, wanted: Sequence[str], said: Sequence[
 
 
 class RequestMessages:
-    """What the messages of a stream say of one request."""
+    """The messages of a stream that concern one request."""
 
     def __init__(self, messages: Sequence[JSON], id: Any, token: Any) -> None:
         self.progress: list[float] = []

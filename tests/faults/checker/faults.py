@@ -50,7 +50,7 @@ class Strike:
     ended: float | None = None
 
     def concerns(self, since: float, place: Address | None, now: float) -> bool:
-        """Whether what began then at that worker may have felt it by now."""
+        """Whether the fault may have affected what began at ``since`` at that worker."""
         if self.began > now or (self.kind == "stop" and now - self.began < GRACE):
             return False
         here = place is None or self.worker is None or place == self.worker
@@ -58,7 +58,7 @@ class Strike:
 
 
 class Faults:
-    """What has struck so far."""
+    """The faults that have happened so far."""
 
     def __init__(self, database: str = "") -> None:
         self.counts: Counter[str] = Counter()
@@ -77,27 +77,27 @@ class Faults:
     # What it explains.
 
     def forgot(self, since: float) -> bool:
-        """Whether anybody has forgotten what is over since then."""
+        """Whether events of closed streams were pruned since then."""
         return bool(self._pruning) or self._pruned >= since
 
     def concern(
         self, since: float, place: Address | None = None, kinds: Container[str] = STRIKES,
         until: float | None = None,
     ) -> bool:  # fmt: skip
-        """Whether anything struck that worker, or all of them, since or shortly before."""
+        """Whether a fault hit that worker or all workers, since then or shortly before."""
         return any(one.kind in kinds for one in self._concerning(since, place, until))
 
     def deaths(
         self, since: float, place: Address | None = None, until: float | None = None
     ) -> list[float]:
-        """When workers died, or were thought dead, from the first time that it was this one."""
+        """Return when workers died or counted as dead, from the first time it was this one."""
         last = time.monotonic() if until is None else until
         deadly = [o for o in self._strikes if o.kind in DEADLY and not self._is_explained(o)]
         mine = [one.began for one in deadly if one.concerns(since, place, last)]
         return [one.began for one in deadly if min(mine) <= one.began <= last] if mine else []
 
     def _is_explained(self, silence: Strike) -> bool:
-        """Whether another fault caused a silence, which is no second death then."""
+        """Whether another fault caused a silence, so that it does not count as a second death."""
         return silence.kind == "silence" and any(
             one.kind in DEADLY - {"silence"}
             and one.worker in (None, silence.worker)
@@ -108,12 +108,12 @@ class Faults:
         )
 
     def killed(self, since: float, place: Address | None = None) -> float | None:
-        """When its worker was killed, where that is all that concerned it."""
+        """Return when the worker was killed, if no other fault concerned the call."""
         mine = self._concerning(since, place)
         return mine[0].began if [one.kind for one in mine] == ["kill"] else None
 
     def waited(self, since: float, place: Address | None = None) -> float | None:
-        """How long ago an outage of the database ended, where that is all that concerned it."""
+        """Return the seconds since a database outage ended, if it was the only fault."""
         now, mine = time.monotonic(), self._concerning(since, place)
         ended = [one.ended or now for one in mine if one.kind == "database"]
         is_alone = {one.kind for one in mine} <= {"database", "silence"}
@@ -137,7 +137,7 @@ class Faults:
             self._heard(told["fault"], told.get("at"), told)
 
     def _heard(self, kind: str, at: object, told: dict[str, Any]) -> None:
-        """What was ordered excuses nothing; what struck somebody does, until its end."""
+        """Record a report. A fault excuses deviations from when it hits a worker to its end."""
         id = told.get("id")
         if kind == "prune":
             self._heard_of_prune(id, at)
@@ -165,12 +165,12 @@ class Faults:
             self._pruning.discard(id)
 
     def _whom(self, kind: str, told: dict[str, Any]) -> Address | None:
-        """Who stands still with SQLite's lock keeps it from all."""
+        """Return the affected worker; None for all. On SQLite a stopped one may hold the lock."""
         is_common = kind in COMMON or (self._is_single and kind in HOLDING)
         return None if is_common or not told.get("worker") else Address.of(told["worker"])
 
     async def look(self) -> None:
-        """Notice where the machine stands still: whoever must say that it lives says it late."""
+        """Record times in which the whole machine was stalled, so that heartbeats are late."""
         while True:
             began = time.monotonic()
             await asyncio.sleep(LOOKING)
@@ -184,11 +184,11 @@ class Faults:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether others keep the machine from working on this."""
+        """Whether other programs use most of the CPU time."""
         return os.getloadavg()[0] > CROWD * (os.cpu_count() or 1)
 
     async def calm(self, seconds: float) -> None:
-        """Wait until nobody has said anything for so long."""
+        """Wait until no fault was reported for that many seconds."""
         while True:
             left = self.last + seconds - time.monotonic()
             if left <= 0:
@@ -196,7 +196,7 @@ class Faults:
             await asyncio.sleep(left)
 
     async def hear(self) -> None:
-        """Take what comes, until nobody is there to say more."""
+        """Read reports from standard input until its end."""
         if os.isatty(sys.stdin.fileno()):
             return
         reader = asyncio.StreamReader()

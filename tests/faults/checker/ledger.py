@@ -19,7 +19,7 @@ SOME, SOON = 5, 5.0  # of so many takeovers the median must be so many leases, a
 
 
 class Findings:
-    """Of one campaign."""
+    """The counts and deviations of one campaign."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -41,7 +41,7 @@ class Findings:
         self._began = time.monotonic()
 
     def tell(self, kind: str, what: str) -> None:
-        """Something is wrong."""
+        """Report a deviation."""
         self.totals[kind] += 1
         moment = time.monotonic() - self._began
         line = f"{moment:.1f}s {what}"
@@ -50,12 +50,12 @@ class Findings:
             print(f"{kind.upper()}: {line}", file=sys.stderr, flush=True)
 
     def hit(self, name: str, *, injected: int = 0, observed: int = 0) -> None:
-        """A class of faults was tried, or the situation really arose."""
+        """Count that a class of faults was injected, or that its effect was observed."""
         self.classes[name]["injected"] += injected
         self.classes[name]["observed"] += observed
 
     def ended(self, tool: str, kind: str, *, is_quiet: bool) -> None:
-        """A call has come to its end, and nobody took it back."""
+        """Count the outcome of a call that was not cancelled."""
         self.shares[tool]["of"] += 1
         self.shares[tool]["success"] += kind == "success"
         if is_quiet:
@@ -65,16 +65,16 @@ class Findings:
         self.effects[effect] = (least, most, why)
 
     def hears(self, who: str, effect: str, times: int) -> None:
-        """Somebody was told so often that this was done, and shall not be oftener than it was."""
+        """Record how often a client was told of an effect. It must have happened so often."""
         self.told[who] = (effect, times)
 
     @property
     def asked(self) -> set[str]:
-        """The effects of which it must be known how often they happened."""
+        """The effects whose counts are needed for the comparison."""
         return self.effects.keys() | {effect for effect, _ in self.told.values()}
 
     def settle(self, happened: dict[str, int]) -> None:
-        """Compare what tools have done with what their clients were told."""
+        """Compare the effects of tools with what clients were told about them."""
         for what, is_excused in self.doubtful:
             if not is_excused():
                 self.tell("wrong", what)
@@ -93,7 +93,7 @@ class Findings:
                 self.tell(kind, f"effect {effect}: {count}, not {allowed}, after {why}")
 
     def weigh(self, lease: float, again: Container[str] = ()) -> None:
-        """A server that excuses itself every time promises nothing."""
+        """Report tools that succeed too rarely, and takeovers that take too long."""
         for tool, share in self.shares.items():
             least = AGAIN_SHARE if tool in again else SHARE
             if share["of"] >= ENOUGH and share["success"] < least * share["of"]:
@@ -128,7 +128,7 @@ class Findings:
 
 
 def timed(seconds: list[float]) -> dict[str, float]:
-    """How often, and how long; nothing where there was none."""
+    """Return the count, median and maximum of durations. Empty if there are none."""
     if not seconds:
         return {}
     most, middle = max(seconds), median(seconds)

@@ -23,7 +23,7 @@ OLDEST = "2024-11-05"
 
 
 class Addressed(Reading):
-    """One connection, which begins with the address."""
+    """One connection. Its first event must be the address for POST requests."""
 
     def __init__(self, line: Line) -> None:
         super().__init__(line.stream, line.at)
@@ -48,7 +48,7 @@ class Addressed(Reading):
 
 
 class Line(StandaloneStream):
-    """All that is said in one session, which is never over, and of which nothing is forgotten."""
+    """The only stream of a session. It never ends, and its events are not pruned."""
 
     can_be_trimmed = False
 
@@ -78,7 +78,7 @@ class Line(StandaloneStream):
 
 
 class LegacySseClient(Session):
-    """A client that knows nothing newer."""
+    """A client that supports only HTTP+SSE."""
 
     def __init__(self, world: CampaignContext, name: str, secret: str | None) -> None:
         super().__init__(world, name, OLDEST, secret=secret)
@@ -92,7 +92,7 @@ class LegacySseClient(Session):
         return id
 
     async def open(self, to: object = None) -> None:
-        """Have a stream, and shake hands. Raises ``Ended``."""
+        """Open the stream and initialize the session. Raise ``Ended``."""
         self._living = asyncio.create_task(self.line.live(await opened(self)))
         await self._until(self.line.is_addressed, "an address")
         message = {
@@ -120,14 +120,14 @@ class LegacySseClient(Session):
             self._judge(id, RequestMessages(messages, id, f"t{id}"))
 
     def _judge(self, id: int, told: RequestMessages) -> None:
-        """What may have come after the response that was judged."""
+        """Report further responses and messages after the response that was judged."""
         if len(told.responses) > 1:
             self.world.ledger.tell("duplicated", f"{self.name}: {len(told.responses)} to {id}")
         if told.after or not told.rises:
             self.world.ledger.tell("disordered", f"{self.name}: of {id}, after its response")
 
     async def _until(self, event: asyncio.Event, what: str) -> bool:
-        """Whether it comes, as long as whatever strikes is no excuse any more."""
+        """Wait for the event within the deadline. Return whether it happened."""
         patience = self.world.patient()
         with self.world.waiting(lambda: f"{self.name} waits for {what}: {self.line.state}"):
             while not event.is_set() and not patience.is_over:
@@ -141,7 +141,7 @@ class LegacySseClient(Session):
     # A call.
 
     async def perform(self, wanted: ExpectedCall) -> None:
-        """Have it taken, and wait for what comes of it. Raises ``Ended``."""
+        """Send the call until it is accepted, and wait for its response. Raise ``Ended``."""
         patience = self.world.patient()
         for attempt in range(1_000):
             issued = made(self, wanted, attempt)
@@ -160,7 +160,7 @@ class LegacySseClient(Session):
         self.world.ledger.tell("hanging", f"{wanted.tool} {wanted.seed}: nobody takes it")
 
     async def _posted(self, issued: Attempt) -> int | None:
-        """None if it was accepted; otherwise how often it may have been worked on."""
+        """Send the call. Return None if it was accepted, else how often it may have run."""
         try:
             answer = await self.post(issued.message(), issued.place)
             said = await answer.json()

@@ -22,7 +22,7 @@ STYLES: Sequence[Style] = ("plain", "twice", "together", "late", "wrong first")
 
 @dataclass
 class Answerer:
-    """Answers the questions of one call; ``style`` is how."""
+    """Answers the questions of one call, in a given style."""
 
     session: Session
     rng: random.Random
@@ -37,7 +37,7 @@ class Answerer:
     answers: bool = True
 
     def hear(self, issued: Attempt, message: JSON) -> None:
-        """A message of the call: answer it if it asks."""
+        """Answer a message of the call if it is a question."""
         if message.get("method") == "elicitation/create":
             self.asked.append(message)
             self.is_open.set()
@@ -75,13 +75,13 @@ class Answerer:
         await self.session.say(answer, to=self.place() if self.place else None)
 
     async def again(self, issued: Attempt) -> None:
-        """Answer all of it once more, when nobody waits."""
+        """Answer all questions again, after the call has ended."""
         for message in self.asked:
             await self.say(self.answer(issued, message))
             self.session.world.ledger.hit("m", injected=1, observed=1)
 
     def answer(self, issued: Attempt, message: JSON) -> JSON:
-        """What its question's seed says; or a refusal."""
+        """Return the answer that follows from the seed of the question, or a refusal."""
         text, reply = message["params"]["message"], {"jsonrpc": "2.0", "id": message["id"]}
         number = next((n for n in range(20) if word(issued.seed, f"question {n}") in text), None)
         if number is None:

@@ -36,7 +36,7 @@ class Ending(enum.Enum):
 
 @dataclass
 class Cut:
-    """To break a connection after so many bytes of its body, and come back after a while."""
+    """A cut: close the connection after some bytes of its body, and resume after a pause."""
 
     after: int
     reset: bool
@@ -45,7 +45,7 @@ class Cut:
 
 @dataclass
 class Plan:
-    """How a stream is read: its cuts in turn, and where it is resumed."""
+    """How a stream is read: where its connections are cut, and which server resumes it."""
 
     cuts: list[Cut] = field(default_factory=list)
     place: Callable[[], Address] | None = None
@@ -55,7 +55,7 @@ class Plan:
 
     @classmethod
     def drawn(cls, rng: random.Random, most: int = 3, size: int = 3_000) -> Plan:
-        """Some cuts: before the first byte, amid an event, or between two."""
+        """Return a plan with random cuts: before the first byte, in an event, or between two."""
         cuts = [
             Cut(rng.choice((0, rng.randrange(1, 200), rng.randrange(size))),
                 rng.random() < 0.5, rng.choice((0.0, rng.uniform(0, 0.3), rng.uniform(0, 1.5))))
@@ -65,7 +65,7 @@ class Plan:
 
 
 class Reader:
-    """Of one stream; ``owed`` are the ids of the requests whose responses it brings."""
+    """Reads one stream. ``owed`` are the ids of the requests whose responses are still expected."""
 
     can_be_trimmed = True
 
@@ -99,7 +99,7 @@ class Reader:
         return f"{self.stream.label} waits for {self.owed} {where}, {more}, runs {self.runs}"
 
     async def read(self, answer: Answer | None) -> Ending:
-        """To the end, beginning with a connection that is open, or by resuming."""
+        """Read the stream to its end. Without an open connection, begin by resuming it."""
         with self.world.waiting(lambda: self.state):
             return await self._read(answer)
 
@@ -127,7 +127,7 @@ class Reader:
     # One connection.
 
     async def _connection(self, answer: Answer) -> str:
-        """Read it, and tell how it ended."""
+        """Read a connection, and return how it ended."""
         reading = self._reading()
         self.readings.append(reading)
         cut = self.plan.cuts.pop(0) if self.plan.cuts else None
@@ -178,7 +178,7 @@ class Reader:
         return "ended"
 
     async def _crawl(self, answer: Answer, reading: Reading, timer: asyncio.Timeout) -> str:
-        """Read a byte a second, for a while."""
+        """Read one byte per second for ``Plan.crawl`` seconds."""
         parser, end = Parser(), time.monotonic() + self.plan.crawl
         self.plan.crawl = 0.0
         async for piece in answer.pieces(1):
@@ -211,7 +211,7 @@ class Reader:
         self.hear(message)
 
     def _is_ours(self, message: JSON) -> bool:
-        """Whether it is about a request that was made here, or about none."""
+        """Whether the message concerns a request of this stream, or none."""
         if "method" not in message:
             return message.get("id") in self.asked
         if message["method"] != "notifications/progress":
@@ -219,7 +219,7 @@ class Reader:
         return message["params"].get("progressToken") in {f"t{id}" for id in self.asked}
 
     def _note(self, reading: Reading, moments: Sequence[float]) -> None:
-        """What a resumed connection shows by how it went."""
+        """Record whether a resumed connection got stored events first and new ones after them."""
         if not reading.began_at or len(moments) < 3:
             return
         # What had been stored came at once, and then so much in each second that some of it was

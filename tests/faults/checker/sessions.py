@@ -23,7 +23,7 @@ ALL: JSON = {"elicitation": {}, "sampling": {}, "roots": {}}
 
 
 class Ended(Exception):
-    """There is no such session (any more), or nobody may use it."""
+    """The session does not exist any more, or may not be used."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -31,7 +31,7 @@ class Ended(Exception):
 
 
 class Session:
-    """One client and its session; ``secret`` is its access token."""
+    """A client and its session. ``secret`` is its access token."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Session:
     # What may be repeated.
 
     async def open(self, to: Address | None = None) -> None:
-        """Shake hands, with whoever takes it."""
+        """Initialize the session, at any server that accepts it."""
         params = {
             "protocolVersion": self.revision, "capabilities": self.capabilities,
             "clientInfo": {"name": "checker", "version": "1"},
@@ -95,23 +95,23 @@ class Session:
         await self.say({"jsonrpc": "2.0", "method": method, "params": params}, to=to)
 
     async def say(self, message: Any, to: Address | None = None) -> None:
-        """Bring a notification or an answer, until it is accepted."""
+        """Send a notification or an answer until it is accepted."""
         await self.repeated("POST", message, {202}, to=to)
 
     async def close(self) -> None:
-        """End the session, which may be over when the first word of that was lost."""
+        """End the session. An earlier attempt whose response was lost may have ended it already."""
         already, self.is_ended = self.is_ended, True
         if self.id is not None and not already:
             with contextlib.suppress(Ended):
                 await self.repeated("DELETE", None, {204, 200})
 
     async def resume(self, cursor: str | None, to: Address, **options: Any) -> Answer:
-        """One attempt to open a stream, or to go on with it. Raises ``Broken``."""
+        """Try once to open a stream, or to resume it after ``cursor``. Raise ``Broken``."""
         more = {} if cursor is None else {"last-event-id": cursor}
         return await request(to, "GET", self.headers | more, **options)
 
     async def post(self, message: Any, to: Address | None = None) -> Answer:
-        """One attempt. Raises ``Broken``."""
+        """Try once to send a message. Raise ``Broken``."""
         return await request(
             to or self.somewhere(), "POST", self.headers, json.dumps(message).encode(),
             path=self.path,
@@ -120,7 +120,7 @@ class Session:
     async def repeated(
         self, method: str, message: Any, wanted: set[int], to: Address | None = None
     ) -> tuple[Answer, Any]:
-        """Ask until the answer is as wanted. Raises ``Ended``."""
+        """Send a request until its status is one of ``wanted``. Raise ``Ended``."""
         with self.world.waiting(lambda: f"{self.name}: {method} {_subject(message)}"):
             return await self._repeated(method, message, wanted, to)
 
@@ -153,7 +153,7 @@ class Session:
     # What a status means.
 
     async def check(self, status: int, said: Any, what: str) -> None:
-        """Come back if it may be tried again. Raises ``Ended``, and tells what should not be."""
+        """Return if the request may be repeated. Else raise ``Ended``, and report the status."""
         self.world.ledger.counts[f"status {status}"] += 1
         if status in LATER:
             if status == 500 and self.world.is_quiet:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Event(NamedTuple):
-    """What one block said; ``id`` is None where it gave none."""
+    """One event. ``id`` is None if it had none."""
 
     data: str
     id: str | None = None
@@ -39,7 +39,7 @@ class Block:
 
 
 class Parser:
-    """Takes bytes, gives events."""
+    """An incremental parser: bytes in, events out."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -49,13 +49,13 @@ class Parser:
         self.comments = 0
 
     def feed(self, piece: bytes) -> list[Event]:
-        """The events whose last byte is in ``piece``."""
+        """Parse ``piece``, and return the events that it completes."""
         lines = self._lines(piece)
         return [event for line in lines if (event := self._line(line)) is not None]
 
     @property
     def is_amid(self) -> bool:
-        """Whether an event has begun and not ended."""
+        """Whether the bytes so far end within an event."""
         block = self._block
         return bool(self._rest or block.data or block.id is not None or block.name)
 

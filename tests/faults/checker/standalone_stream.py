@@ -10,7 +10,7 @@ from .sessions import Ended, Session
 
 
 async def opened(session: Session, to: Address | None = None) -> Answer:
-    """A new stream of the session. Raises ``Ended``."""
+    """Open a standalone stream of the session. Raise ``Ended``."""
     patience, attempt = session.world.patient(), 0
     while not patience.is_over:
         try:
@@ -28,7 +28,7 @@ async def opened(session: Session, to: Address | None = None) -> Answer:
 
 
 class StandaloneStream(Reader):
-    """Of a stream of news, which has no end; it may begin anew under another id."""
+    """Reads a standalone stream, which has no end. The server may replace it by a new one."""
 
     def __init__(self, session: Session, label: str) -> None:
         super().__init__(session, Stream(session.world.ledger, label), ["no end"])
@@ -36,14 +36,14 @@ class StandaloneStream(Reader):
         self.hear = self.news.append
 
     async def once(self, answer: Answer) -> str:
-        """One connection; "released" if it ended with a word that the client shall come back."""
+        """Read one connection. Return "released" if the server asked the client to reconnect."""
         self.patience.seconds = 3_600
         self.patience.renew()
         how = await self._connection(answer)
         return "released" if how == "ended" and self.last and self.last.is_released else how
 
     async def live(self, answer: Answer) -> None:
-        """Read, and come back whenever it breaks."""
+        """Read the stream, and resume it whenever the connection breaks."""
         while True:
             await self.once(answer)
             answer = await self.again()

@@ -31,7 +31,7 @@ META = {
 
 @dataclass
 class StatelessClient:
-    """Makes requests of one client, each until it is answered."""
+    """Sends requests of one client, each until it is answered."""
 
     world: CampaignContext
     rng: random.Random
@@ -43,7 +43,7 @@ class StatelessClient:
     progress: list[float] = field(default_factory=list)
 
     async def call(self, label: str, params: JSON, cuts: list[Cut]) -> JSON | None:
-        """The response, whatever it takes; None if nobody gives one."""
+        """Send a request until it has a response, and return it. None if there is none in time."""
         patience, self.attempts = self.world.patient(), 0
         count = 0
         while not patience.is_over:
@@ -58,7 +58,7 @@ class StatelessClient:
         return None
 
     async def attempt(self, label: str, params: JSON, cut: Cut | None = None) -> JSON | None:
-        """The response of one attempt; None if it may be made again."""
+        """Try once. Return the response, or None if the request may be repeated."""
         self.world.ledger.counts["calls"] += 1
         id, token = self.rng.randrange(10**9), f"t{self.rng.randrange(10**9)}"
         params = params | {"_meta": META | {"progressToken": token}}
@@ -86,7 +86,7 @@ class StatelessClient:
         return found | ({"authorization": f"Bearer {self.secret}"} if self.secret else {})
 
     async def _messages(self, answer: Answer, cut: Cut | None) -> list[JSON] | None:
-        """What was read; None if it was cut."""
+        """Read the response, and return it. None if the connection was cut."""
         if not answer.is_stream:
             said = await answer.json()
             return [said] if isinstance(said, dict) else []
@@ -124,6 +124,6 @@ class StatelessClient:
 
 
 def questions_of(response: JSON) -> dict[str, Any] | None:
-    """The questions of a response that asks, by key; None where it does not."""
+    """Return the questions in a response by key, or None if it has no questions."""
     result = response.get("result") or {}
     return result.get("inputRequests", {}) if result.get("resultType") == "input_required" else None

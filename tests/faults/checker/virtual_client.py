@@ -15,7 +15,7 @@ OLDER = ("2025-06-18", "2025-03-26")
 
 
 class VirtualClient:
-    """Number ``number`` of the clients of a world."""
+    """A client of the campaign, with its number."""
 
     def __init__(self, world: CampaignContext, number: int) -> None:
         self.world, self.number = world, number
@@ -25,7 +25,7 @@ class VirtualClient:
         self._count = self._opened = 0
 
     async def arrive(self) -> None:
-        """Get a token."""
+        """Get an access token."""
         given = await control.ask(self.world, "token", user=f"person-{self.number}")
         self.secret = given["secret"]
 
@@ -34,7 +34,7 @@ class VirtualClient:
         return f"{self.world.seed}-{self.number}-{self._count}"
 
     async def session(self, revision: str | None = None, **options: object) -> Session:
-        """A new session; of the newest revision that has them, as a rule."""
+        """Open a session, usually of the newest revision with sessions."""
         if revision is None:
             revision = NEWEST if self.rng.random() < 0.8 else self.rng.choice(OLDER)
         name = f"{self.number}.{self._opened}"
@@ -45,7 +45,7 @@ class VirtualClient:
         return session
 
     async def current(self, oldest: str = "") -> Session:
-        """The session one has, or another now and then, of a revision that is new enough."""
+        """Return the open session, or sometimes a new one, of a revision that is new enough."""
         living = [one for one in self.sessions if not one.is_ended and one.id]
         able = [one for one in living if one.revision >= oldest]
         if able and self.rng.random() < 0.85:
@@ -55,7 +55,7 @@ class VirtualClient:
         return await self.session(NEWEST if newest else self.rng.choice(older))
 
     async def tidy(self, left: int = 3) -> None:
-        """End the sessions that one does not need any more."""
+        """End the sessions that are not needed any more."""
         living = [one for one in self.sessions if one.id and not one.is_ended]
         over = living[:-left] if left else living
         self.sessions = living[len(over) :]

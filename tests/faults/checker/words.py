@@ -19,10 +19,10 @@ TRIMMED = "is no longer kept"
 
 
 def word(seed: str, part: int | str) -> str:
-    """The word number ``part`` of a seed, or the one of that name."""
+    """Return the expected text with this number or name for a seed."""
     return hashlib.sha256(f"{seed}:{part}".encode()).hexdigest()[:16]
 
 
 def spoken(seed: str, count: int) -> list[str]:
-    """The messages of a call's progress, in order."""
+    """Return the progress messages of a call, in order."""
     return [word(seed, number) for number in range(count)]

@@ -21,7 +21,7 @@ BAD_URI = ("test_registration_with_a_bad_redirect_uri_is_rejected",)
 ROWS = (
     Mutation(
         "T10", "of one address a few register",
-        (Edit(REGISTER, "if seconds := registration_limits.wait_to_register(address):",
+        (Edit(REGISTER, "if seconds := registration_limits.wait_to_register(address_digest):",
               "if seconds := 0:"),),
         ("test_registrations_per_address_are_limited",
          "test_forwarding_headers_do_not_change_the_limited_address"),
@@ -71,7 +71,8 @@ ROWS = (
     ),
     Mutation(
         "T10", "the same again is the same client",
-        (Edit(REGISTER, "if known := _reusable_client(metadata, address):", "if known := None:"),),
+        (Edit(REGISTER, "if known := _reusable_client(metadata, address_digest):",
+              "if known := None:"),),
         ("test_repeated_registration_is_one_row_and_not_limited",),
     ),
     Mutation(
@@ -86,7 +87,7 @@ ROWS = (
     ),
     Mutation(
         "T10", "the unused are forgotten after their time",
-        (Edit(UNUSED, "    delete_unused(expired())\n", ""),),
+        (Edit(UNUSED, "    delete_unused(unused_cutoff())\n", ""),),
         ("test_registration_deletes_clients_unused_for_a_day",),
     ),
     Mutation(
@@ -216,14 +217,14 @@ ROWS = (
     ),
     Mutation(
         "T18", "a session cookie makes no owner",
-        (Edit(REGISTER, "partial(_register_locked, metadata, address)",
-              "partial(_register_locked, metadata, address, request.user)"),
-         Edit(REGISTER, "def _register_locked(metadata: ClientMetadata, address: str)",
-              "def _register_locked(metadata: ClientMetadata, address: str, user: Any)"),
-         Edit(REGISTER, "_created(metadata, *_register(metadata, address))",
-              "_created(metadata, *_register(metadata, address, user))"),
-         Edit(REGISTER, "def _register(metadata: ClientMetadata, address: str)",
-              "def _register(metadata: ClientMetadata, address: str, user: Any)"),
+        (Edit(REGISTER, "partial(_register_locked, metadata, address_digest)",
+              "partial(_register_locked, metadata, address_digest, request.user)"),
+         Edit(REGISTER, "def _register_locked(metadata: ClientMetadata, address_digest: str)",
+              "def _register_locked(metadata: ClientMetadata, address_digest: str, user: Any)"),
+         Edit(REGISTER, "_registration_response(metadata, *_register(metadata, address_digest))",
+              "_registration_response(metadata, *_register(metadata, address_digest, user))"),
+         Edit(REGISTER, "def _register(metadata: ClientMetadata, address_digest: str)",
+              "def _register(metadata: ClientMetadata, address_digest: str, user: Any)"),
          Edit(REGISTER, "user=None,", "user=user if user.is_authenticated else None,")),
         ("test_registration_with_a_session_cookie_has_no_owner",),
     ),

@@ -115,9 +115,8 @@ ROWS = (
     ),
     Mutation(
         "T16", "scopes are those of the request, not of the form",
-        (Edit(AUTHORIZE, 'self.request, " ".join(found.scopes), dict(found.credentials)',
-              'self.request, self.request.POST.get("scope") or " ".join(found.scopes),'
-              " dict(found.credentials)"),),
+        (Edit(AUTHORIZE, '" ".join(authorization.scopes),',
+              'self.request.POST.get("scope") or " ".join(authorization.scopes),'),),
         ("test_posted_form_cannot_change_the_request",),
     ),
     Mutation(
@@ -157,23 +156,24 @@ ROWS = (
     ),
     Mutation(
         "T17", "what django-oauth-toolkit would not ask is asked",
-        (Edit(AUTHORIZE, "        found = self.validated()\n        if self.is_trusted(found):",
-              "        found = self.validated()\n"
+        (Edit(AUTHORIZE, "        authorization = self.validated_request()\n"
+              "        if self.is_trusted(authorization):",
+              "        authorization = self.validated_request()\n"
               "        from oauth2_provider.models import get_access_token_model\n"
               "        mine = get_access_token_model().objects.filter(\n"
-              "            user=request.user, application=found.application\n"
+              "            user=request.user, application=authorization.application\n"
               "        )\n"
               '        if request.GET.get("approval_prompt") == "auto" and mine.exists():\n'
-              "            return self.issue_code(found)\n"
-              "        if self.is_trusted(found):"),),
+              "            return self.issue_code(authorization)\n"
+              "        if self.is_trusted(authorization):"),),
         ("test_consent_is_asked_each_time",
          "test_prompt_none_never_gives_a_code_after_an_earlier_consent"),
         by="assert |AssertionError",
     ),
     Mutation(
         "T17", "silence is no consent",
-        (Edit(AUTHORIZE, "        if away := self.redirect_without_page(found):\n"
-              "            return away\n", ""),),
+        (Edit(AUTHORIZE, "        if redirect := self.redirect_without_page(authorization):\n"
+              "            return redirect\n", ""),),
         ("test_prompt_none_never_gives_a_code_after_an_earlier_consent",),
     ),
     Mutation(
@@ -231,9 +231,9 @@ ROWS = (
     ),
     Mutation(
         "T25", "no log has a code",
-        (Edit(AUTHORIZE, "        return self.redirect(uri, found.application)",
+        (Edit(AUTHORIZE, "        return self.redirect(uri, authorization.application)",
               "        __import__(\"logging\").getLogger(\"django_mcp\").info(uri)\n"
-              "        return self.redirect(uri, found.application)"),),
+              "        return self.redirect(uri, authorization.application)"),),
         ("test_log_contains_no_code_state_or_challenge",),
     ),
     Mutation(

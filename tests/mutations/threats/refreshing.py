@@ -132,8 +132,8 @@ ROWS = (
     ),
     Mutation(
         "T23", "nobody issues tokens of a family that another ends",
-        (Edit(REFRESHING, "with family_locked(row.token_family if row else None):",
-              "with family_locked(None):"),
+        (Edit(REFRESHING, "with lock_family(row.token_family if row else None):",
+              "with lock_family(None):"),
          Edit(REFRESHING,
               "    if not lock_token(row.pk):\n        return RefreshTokenUse.REJECT\n", ""),
          Edit(REFRESHING,

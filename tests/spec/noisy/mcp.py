@@ -1,4 +1,4 @@
-"""What the noisy project exposes: tools that print, read, hang and speak of who calls."""
+"""The declarations of the noisy project: tools that print to stdout, read stdin, and hang."""
 
 import atexit
 import logging
@@ -20,7 +20,7 @@ atexit.register(os.write, 1, b"NOISE of the last moment\n")
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 def shout(request: mcp.Request) -> str:
-    """Write to every way out there is."""
+    """Write to stdout in every possible way."""
     print("NOISE printed", flush=True)
     sys.stdout.write('{"jsonrpc": "2.0", "method": "notifications/NOISE"}\n')
     sys.stdout.flush()
@@ -37,13 +37,13 @@ def shout(request: mcp.Request) -> str:
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 def listen(request: mcp.Request) -> str:
-    """Try to read what the client says."""
+    """Try to read the client's messages from stdin."""
     return repr(sys.stdin.read()) + repr(os.read(0, 10))
 
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 def nasty(request: mcp.Request, text: str = "") -> str:
-    """Characters that end lines, here and there."""
+    """Return characters that some programs treat as line ends."""
     return text or NASTY
 
 
@@ -57,7 +57,7 @@ def note(request: mcp.Request, text: str) -> str:
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 def hang(request: mcp.Request) -> str:
-    """Hear nothing for ten minutes."""
+    """Sleep for ten minutes."""
     logger.info("hanging")
     time.sleep(600)
     return "woke"
@@ -65,5 +65,5 @@ def hang(request: mcp.Request) -> str:
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 def who(request: mcp.Request) -> str:
-    """The name of the user."""
+    """Return the name of the user."""
     return request.user.username or "nobody"

@@ -4,7 +4,7 @@ import os
 
 from tests.settings import *  # noqa: F403
 
-if "PYTHONUNBUFFERED" not in os.environ:  # which nobody can hold back: nothing is loaded yet
+if "PYTHONUNBUFFERED" not in os.environ:  # no redirection is possible yet
     print("NOISE of the settings")
 
 DATABASES = {

@@ -359,7 +359,7 @@ def test_revocation_ends_a_parked_call(http, server, secret, alice):
     async def late():
         later = timezone.now() + timedelta(hours=1)
         for one in await run_with_retries(lambda: calls.overdue(later, lease.hold())):
-            call_manager().expired(one)
+            call_manager().handle_timeout(one)
 
     client.run(late())
     client.sleep(0)

@@ -7,7 +7,13 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from ...activity import delete_expired_activities, expired_activities
-from ...registration_limits import delete_idle, delete_unused, expired, idle, unused
+from ...registration_limits import (
+    delete_idle,
+    delete_unused,
+    idle_clients,
+    unused_clients,
+    unused_cutoff,
+)
 from ...upstream_accounts import delete_old_bindings
 
 ROWS_PER_BATCH = 500
@@ -27,9 +33,9 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        before = expired()
+        before = unused_cutoff()
         if options["dry_run"]:
-            clients = unused(before).count() + idle().count()
+            clients = unused_clients(before).count() + idle_clients().count()
             self.stdout.write(f"Would delete {clients} clients.")
             self.stdout.write(f"Would delete {expired_activities().count()} records of activity.")
             return

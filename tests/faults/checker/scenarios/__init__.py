@@ -26,7 +26,7 @@ from . import (
 
 
 class Scenario(NamedTuple):
-    """``heavy`` is by which of the laborers it is done, one such thing after the other."""
+    """A scenario. Scenarios with the same ``heavy`` rank run one after another, on one client."""
 
     run: Callable[[VirtualClient], Awaitable[None]]
     weight: int

@@ -31,7 +31,7 @@ def _wanted(person: VirtualClient) -> ExpectedCall:
 
 
 async def _attempted(session: Session, calls: list[ExpectedCall], attempt: int) -> bool:
-    """Whether they came to an end."""
+    """Return whether all requests ended."""
     issued = [made(session, wanted, attempt) for wanted in calls]
     for other in issued[1:]:
         other.stream = issued[0].stream

@@ -24,7 +24,7 @@ STUCK, HELD = 8, 5.0  # calls, more than there are threads, and seconds for whic
 
 
 async def _timely(person: VirtualClient, what: str, here: Address, work: Awaitable[object]) -> bool:
-    """Whether it is done soon, where nothing strikes."""
+    """Whether a call ends soon, unless a fault concerns it."""
     world, began = person.world, time.monotonic()
     await work
     took = time.monotonic() - began
@@ -34,7 +34,7 @@ async def _timely(person: VirtualClient, what: str, here: Address, work: Awaitab
 
 
 async def _cancelled(session: Session, person: VirtualClient, to: Address) -> None:
-    """A call that is taken back where everything is stuck."""
+    """Cancel a call at a worker whose threads are all stuck."""
     wanted = ExpectedCall("recite", person.seed(), {"count": 40, "seconds": 30}, 40)
 
     async def cancel(id: int) -> None:
@@ -52,7 +52,7 @@ async def _cancelled(session: Session, person: VirtualClient, to: Address) -> No
 
 
 async def sleep(person: VirtualClient) -> None:
-    """A tool sleeps ten seconds between two words, in its transaction, after it has written."""
+    """Call a tool that writes, then sleeps for ten seconds in its transaction."""
     world, here = person.world, person.rng.choice(person.world.workers)
     session, other = await person.session(NEWEST), await person.session(NEWEST)
     await control.spare(world, here, SLEEP + 6)
@@ -81,7 +81,7 @@ async def sleep(person: VirtualClient) -> None:
 
 
 async def stuck(person: VirtualClient) -> None:
-    """Every thread for tools of one worker is stuck; who needs none is served."""
+    """Block every tool thread of one worker. Other requests must still be answered."""
     world, here = person.world, person.rng.choice(person.world.workers)
     gate, began = person.seed(), time.monotonic()
     crowd = [await _stranger(person, name) for name in ("one", "another")]
@@ -112,7 +112,7 @@ async def stuck(person: VirtualClient) -> None:
 
 
 async def _stranger(person: VirtualClient, name: str) -> Session:
-    """A session of somebody else: nobody alone gets all of the threads."""
+    """Open a session of another user: one user must not be able to occupy all threads."""
     secret = await _token(person, name)
     session = Session(person.world, f"{person.seed()}.{name}", NEWEST, secret=secret)
     await session.open()

@@ -22,7 +22,7 @@ RACE = 0.1  # seconds between a cancel's acceptance and the end of its call
 
 
 class DelayedCancel:
-    """Takes a call back ``after`` so many seconds, or at its last word if that is negative."""
+    """Cancels a call after some seconds, or at its last message if ``after`` is negative."""
 
     def __init__(self, person: VirtualClient, session: Session, after: float) -> None:
         self.person, self.session, self.after = person, session, after
@@ -35,7 +35,7 @@ class DelayedCancel:
             self._begin(issued, self.after)
 
     def hear(self, issued: Attempt, message: JSON) -> None:
-        """Without a time: at the last word before the end."""
+        """Without a time, cancel at the last message before the response."""
         params = message.get("params", {})
         if self.after < 0 and params.get("progress") == params.get("total", 0):
             self._begin(issued, 0)
@@ -64,7 +64,7 @@ class DelayedCancel:
 
 
 async def working(person: VirtualClient) -> None:
-    """While it works; or before it has a row, or about when it ends."""
+    """Cancel a call while it runs, before it is stored, or close to its end."""
     rng, session = person.rng, await person.current()
     seconds = rng.choice((0.1, 0.6, 1.2))
     after = rng.choice((0.0, 0.01, 0.1, seconds / 2, seconds + rng.uniform(-0.05, 0.05), -1, -1))
@@ -91,7 +91,7 @@ async def working(person: VirtualClient) -> None:
 
 
 def _judge_cancel(person: VirtualClient, issued: Attempt, ending: Ending, work: float) -> None:
-    """One that was taken while the tool had still to work, by its own sleeps, has won."""
+    """Require that a cancel that was accepted while the tool still had to sleep was effective."""
     if issued.cancelled is None or ending is not Ending.ANSWERED:
         return
     if issued.cancelled < issued.began + work - EARLY:
@@ -102,7 +102,7 @@ def _judge_cancel(person: VirtualClient, issued: Attempt, ending: Ending, work: 
 
 
 async def parked(person: VirtualClient) -> None:
-    """While it waits for an answer, which is brought all the same."""
+    """Cancel a call that waits for an answer, and send the answer all the same."""
     session = await person.current("2025-06-18")
     wanted = ExpectedCall("ask", person.seed(), {"count": 1}, 1, never=("",))
     answers = Answerer(session, person.rng, answers=False)
@@ -131,7 +131,7 @@ def is_error(response: JSON) -> bool:
 
 
 async def over(person: VirtualClient) -> None:
-    """After it has been answered: nothing comes of it."""
+    """Cancel a call after its response. That must have no effect."""
     session = await person.current()
     wanted = ExpectedCall("act", person.seed(), {"count": 2, "seconds": 0.1}, 2, effects=("",))
     ending, issued = await perform(session, wanted)
@@ -145,7 +145,7 @@ async def over(person: VirtualClient) -> None:
 
 
 async def _is_kept(session: Session, issued: Attempt) -> None:
-    """The answer is there for whoever comes back for it."""
+    """Check that the response can still be fetched."""
     again = Reader(session, issued.stream, [issued.id])
     again.at = issued.stream.last - 1
     ending = await again.read(None)

@@ -17,7 +17,7 @@ WAITING = 20.0  # seconds for somebody to forget what is over
 
 
 async def status(session: Session, cursor: str, what: str, wanted: int) -> bool:
-    """Whether a GET after that cursor is answered so, once a server answers."""
+    """Return whether a GET with that cursor gets the expected status."""
     patience, attempt = session.world.patient(), 0
     while not patience.is_over:
         try:
@@ -36,7 +36,7 @@ async def status(session: Session, cursor: str, what: str, wanted: int) -> bool:
 
 
 async def unknown(person: VirtualClient) -> None:
-    """What this session never gave out is 400; what it has had all of is 405."""
+    """A cursor that the session never had gets 400. The cursor of a stream that ended gets 405."""
     world, rng = person.world, person.rng
     mine, other = await person.session(NEWEST), await person.session(NEWEST)
     wanted = ExpectedCall("fail", person.seed(), {"count": 2, "seconds": 0}, 2)
@@ -60,7 +60,7 @@ async def unknown(person: VirtualClient) -> None:
 
 
 async def trimmed(person: VirtualClient) -> None:
-    """Its reader is away while the stream ends, and all but its end is forgotten."""
+    """The stream ends and is pruned while its reader is disconnected."""
     world, session = person.world, await person.session(NEWEST)
     wanted = ExpectedCall("recite", person.seed(), {"count": 20, "seconds": 0.5}, 20)
     issued = made(session, wanted)
@@ -104,7 +104,7 @@ async def _forgotten(person: VirtualClient) -> None:
 
 
 async def deleted(person: VirtualClient) -> None:
-    """The session is ended while a stream of it is read: the stream ends, and all is 404."""
+    """End the session while its stream is read: the stream ends, and requests get 404."""
     world, rng, session = person.world, person.rng, await person.session(NEWEST)
     tool = rng.choice(("recite", "act"))  # which writes after five seconds, and ends after ten
     effects = ("",) if tool == "act" else ()

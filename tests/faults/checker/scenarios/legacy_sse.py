@@ -13,7 +13,7 @@ SPEAKING, ACTING = ("recite", "dictate", "fail"), ("act", "put", "transact")
 
 
 async def calls(person: VirtualClient) -> None:
-    """Rounds of calls, through cuts."""
+    """Make calls in several rounds, with cut connections."""
     session = LegacySseClient(person.world, f"{person.seed()} older", person.secret)
     try:
         await session.open()
@@ -27,7 +27,7 @@ async def calls(person: VirtualClient) -> None:
 
 
 def drawn(person: VirtualClient) -> ExpectedCall:
-    """One call: something is said, or done."""
+    """Make one call: a tool with progress, or one with an effect."""
     rng = person.rng
     tool = rng.choice(SPEAKING + ACTING)
     count, seconds = rng.choice((0, 3, 12, 40)), rng.choice((0.0, 0.3, 1.0))

@@ -23,7 +23,7 @@ METHOD = "subscriptions/listen"
 
 
 class Listen:
-    """One stream, from its acknowledgement to its end."""
+    """One listen request, from its acknowledgement to its end."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -42,12 +42,12 @@ class Listen:
             self.is_over = True
 
     def told(self, uri: str) -> int:
-        """How often it was told of it."""
+        """Return how often it was notified of the URI."""
         found = [one for one in self.said if one.get("method") == "notifications/resources/updated"]
         return sum(one["params"].get("uri") == uri for one in found)
 
     async def until(self, test: Any, seconds: float) -> bool:
-        """Whether that is so in time, and before the stream is over."""
+        """Return whether ``condition`` becomes true in time, before the stream ends."""
         end = time.monotonic() + seconds
         while True:
             if test() or self.is_over or time.monotonic() >= end:
@@ -60,7 +60,7 @@ class Listen:
 
 
 async def hear(person: VirtualClient) -> None:
-    """Saves of one's own row, by whichever worker, are told on a listen at another."""
+    """Save a row at one worker. A listen request at another must be notified."""
     session = await person.session(NEWEST)
     who = f"l-{session.name.replace('.', '-')}"
     saved = 0
@@ -82,7 +82,7 @@ async def hear(person: VirtualClient) -> None:
 
 
 async def _begun(person: VirtualClient, here: Address, uri: str) -> Listen | None:
-    """A listen that was acknowledged; None where its worker is not there, or about to end."""
+    """Open a listen request. Return None if the worker is not available or shuts down."""
     params = {"_meta": META, "notifications": {"resourceSubscriptions": [uri]}}
     message = {"jsonrpc": "2.0", "id": person.rng.randrange(10**9), "method": METHOD}
     headers = {
@@ -115,7 +115,7 @@ async def _save(person: VirtualClient, session: Any, who: str) -> bool:
 
 
 async def _heard(person: VirtualClient, session: Any, listen: Listen, who: str) -> int:
-    """How many saves it was told of, before it was over."""
+    """Return how many saves it was notified of before it ended."""
     uri = f"note://{who}"
     for count in range(SAVES):
         before = listen.told(uri)

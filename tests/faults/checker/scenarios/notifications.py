@@ -22,7 +22,7 @@ SLOW = 5  # leases more, for what was saved: some of those who tell it may die
 
 
 async def two(person: VirtualClient) -> None:
-    """Two streams without a cursor leave each other alone."""
+    """Open two standalone streams. Neither must close the other."""
     world, session = person.world, await person.session(NEWEST)
     here = person.rng.choice(world.workers)
     await control.spare(world, here, TOGETHER + 3)
@@ -47,7 +47,7 @@ async def two(person: VirtualClient) -> None:
 
 
 class Topic(NamedTuple):
-    """What somebody subscribes to, the tool that changes it, and what that shows."""
+    """The URI to subscribe to, the tool that changes it, and how the notification is recognized."""
 
     scheme: str
     tool: str
@@ -60,13 +60,13 @@ class Topic(NamedTuple):
 
 
 async def hear(person: VirtualClient) -> None:
-    """News of another worker reach whoever reads, and who was away when they were told."""
+    """Announce a change at another worker, while the stream is read or disconnected."""
     session = await person.session(NEWEST)
     await _hear(person, session, Topic("news", "announce", "g", session.name.replace(".", "-")))
 
 
 async def save(person: VirtualClient) -> None:
-    """So does a row that is saved there, in a transaction, by the ORM alone."""
+    """Save a row at another worker, in a transaction, with the ORM only."""
     session = await person.session(NEWEST)
     topic = Topic("note", "jot", "orm", session.name.replace(".", "-"))
     for _ in range(TRIES):  # until there is a row
@@ -115,7 +115,7 @@ async def _round(
     person: VirtualClient, speaker: Session, reader: StandaloneStream, living: asyncio.Task[None],
     topic: Topic, here: Address, is_away: bool,
 ) -> None:  # fmt: skip
-    """Something changes, at another worker than where the stream was begun."""
+    """Change something at another worker than the one that opened the stream."""
     world = person.world
     if is_away:
         living.cancel()
@@ -146,7 +146,7 @@ async def _round(
 async def _arrived(
     reader: StandaloneStream, before: int, topic: Topic, seconds: float = HEARD
 ) -> bool:
-    """Whether it was told of this, and not before somebody announced it."""
+    """Return whether the change was notified, and not before it was announced."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if any(is_of(one, topic) for one in reader.news[before:]):
@@ -156,6 +156,6 @@ async def _arrived(
 
 
 def is_of(one: JSON, topic: Topic) -> bool:
-    """Whether a message says that this has changed."""
+    """Whether the message is a notification of this change."""
     told = (one.get("method"), one.get("params", {}).get("uri"))
     return told == ("notifications/resources/updated", topic.uri)

@@ -15,7 +15,7 @@ BURST = 10_000
 
 
 async def recite(person: VirtualClient) -> None:
-    """Progress of a tool, in the loop or in a thread, slowly or at once."""
+    """Read the progress of a sync or async tool, slow or in a burst."""
     rng, session = person.rng, await person.current()
     count, seconds = rng.choice((0, 3, 12, 40, 120)), rng.choice((0.0, 0.5, 1.0, 2.5))
     tool = rng.choice(("recite", "dictate"))
@@ -24,7 +24,7 @@ async def recite(person: VirtualClient) -> None:
 
 
 async def live(person: VirtualClient) -> None:
-    """Comes back in the midst of it: some is stored by then, some meanwhile, the rest follows."""
+    """Resume a stream in the middle, while further events are stored."""
     rng, session, count = person.rng, await person.current(), 150
     tool = rng.choice(("recite", "dictate"))
     wanted = ExpectedCall(tool, person.seed(), {"count": count, "seconds": 3}, count)
@@ -33,7 +33,7 @@ async def live(person: VirtualClient) -> None:
 
 
 async def fail(person: VirtualClient) -> None:
-    """The final event is an error: a client that comes back is told that nothing follows."""
+    """The final event is an error. A client that resumes is told that nothing follows."""
     session, count = await person.current(), person.rng.choice((1, 5))
     wanted = ExpectedCall("fail", person.seed(), {"count": count, "seconds": 0.2}, count)
     wanted.is_error = True
@@ -46,7 +46,7 @@ async def fail(person: VirtualClient) -> None:
 
 
 async def burst(person: VirtualClient) -> None:
-    """Ten thousand messages at once, read through a cut halfway."""
+    """Read a burst of ten thousand messages, with a cut in the middle."""
     rng, session = person.rng, await person.session(NEWEST)
     tool = rng.choice(("recite", "dictate"))
     wanted = ExpectedCall(tool, person.seed(), {"count": BURST, "seconds": 0}, BURST)
@@ -58,7 +58,7 @@ async def burst(person: VirtualClient) -> None:
 
 
 async def slow(person: VirtualClient) -> None:
-    """A reader that takes a byte a second, and the rest by another connection."""
+    """Read one byte per second, and the rest over another connection."""
     session = await person.session(NEWEST)
     rng, count = person.rng, 1_500
     wanted = ExpectedCall("recite", person.seed(), {"count": count, "seconds": 2}, count)
@@ -74,7 +74,7 @@ async def slow(person: VirtualClient) -> None:
 
 
 async def twins(person: VirtualClient) -> None:
-    """Two connections resume one stream at once: the older gives way, and nothing is lost."""
+    """Resume one stream over two connections. The older one is closed, and nothing is lost."""
     session = await person.session(NEWEST)
     issued = made(session, ExpectedCall("recite", person.seed(), {"count": 60, "seconds": 2.5}, 60))
     try:
@@ -108,7 +108,7 @@ async def _judge_twins(
     person: VirtualClient, session: Session, issued: Attempt, twins: tuple[Reader, ...],
     endings: Collection[Ending], in_turn: bool,
 ) -> None:  # fmt: skip
-    """``in_turn``: the first of the two was there before the second, and has to give way."""
+    """``in_turn``: the first connection was open before the second, and must be closed."""
     if Ending.HANGING in endings:
         return
     # An attempt that was given up may be heard late, and is then the latest: both gave way to it.

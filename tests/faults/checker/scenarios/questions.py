@@ -25,7 +25,7 @@ def answerer(person: VirtualClient, session: Session, style: str | None = None) 
 async def _asked(
     person: VirtualClient, session: Session, wanted: ExpectedCall, answers: Answerer
 ) -> None:
-    """A call at one worker, whose answers are brought to others."""
+    """Make a call at one worker, and send its answers to others."""
     world, rng = person.world, person.rng
     here = rng.choice(world.workers)
     answers.place = lambda: world.other(rng, here)
@@ -42,7 +42,7 @@ async def _asked(
 
 
 async def ask(person: VirtualClient) -> None:
-    """One after the other; the last may be refused."""
+    """The tool asks one question after another. The last may be refused."""
     rng, session = person.rng, await person.current(ASKING)
     count = rng.choice((1, 1, 2, 3))
     answers = answerer(person, session)
@@ -57,7 +57,7 @@ async def ask(person: VirtualClient) -> None:
 
 
 async def survey(person: VirtualClient) -> None:
-    """Several at once, answered in any order: who brings the last goes on with the call."""
+    """The tool asks several questions at once. The worker that gets the last answer continues."""
     session = await person.current(ASKING)
     count = person.rng.choice((2, 3, 5))
     wanted = ExpectedCall("survey", person.seed(), {"count": count}, 2, effects=("",))
@@ -65,14 +65,14 @@ async def survey(person: VirtualClient) -> None:
 
 
 async def inquire(person: VirtualClient) -> None:
-    """Asked by a tool in the loop, which does nothing: it always comes to its end."""
+    """An async tool without effects asks. Its call must always end."""
     session, count = await person.current(ASKING), person.rng.choice((1, 2, 4))
     wanted = ExpectedCall("inquire", person.seed(), {"count": count}, count)
     await _asked(person, session, wanted, answerer(person, session))
 
 
 async def steps(person: VirtualClient) -> None:
-    """Each step happens once, however often the call runs."""
+    """Each step must happen once, however often the call runs."""
     session, count = await person.current(ASKING), person.rng.choice((0, 1, 2))
     effects = ("/first", "/second", "")
     wanted = ExpectedCall("steps", person.seed(), {"count": count}, 3, effects=effects)
@@ -80,7 +80,7 @@ async def steps(person: VirtualClient) -> None:
 
 
 async def doubted(person: VirtualClient) -> None:
-    """Nobody answers in time: the question is withdrawn, once, and the tool is told."""
+    """Do not answer in time. The question is withdrawn once, and the tool continues."""
     world, session = person.world, await person.session(NEWEST)
     if not world.is_strict:  # the machine's time of day says when it is over
         session.places = list(world.steady)

@@ -11,7 +11,7 @@ TOOLS = ("act", "act", "transact", "put")
 
 
 async def act(person: VirtualClient) -> None:
-    """Something is written, in the tool's transaction, between two words."""
+    """Call a tool that writes in its transaction, between two progress messages."""
     rng, session = person.rng, await person.current()
     count, seconds = rng.choice((0, 2, 8, 20)), rng.choice((0.0, 0.3, 1.0))
     arguments = {"count": count, "seconds": seconds}
@@ -21,7 +21,7 @@ async def act(person: VirtualClient) -> None:
 
 
 async def each(person: VirtualClient) -> None:
-    """Each of them once, with little to say."""
+    """Call each tool with effects once, with few progress messages."""
     for tool in sorted(set(TOOLS)):
         wanted = ExpectedCall(tool, person.seed(), {"count": 4, "seconds": 0.2}, 4, effects=("",))
         await perform(await person.current(), wanted, Plan.drawn(person.rng, most=1, size=600))

@@ -13,7 +13,7 @@ from ..words import spoken, word
 
 
 async def call(person: VirtualClient) -> None:
-    """Words alone, or something that is done: each attempt by a seed of its own."""
+    """Call a tool without or with effects. Each attempt has its own seed."""
     world, rng = person.world, person.rng
     tool, count = rng.choice(("recite", "dictate", "act")), rng.choice((0, 3, 20))
     seconds = rng.choice((0.0, 0.5, 1.0))
@@ -34,7 +34,7 @@ async def call(person: VirtualClient) -> None:
 
 
 async def rounds(person: VirtualClient) -> None:
-    """Asked by a result: the client comes back with the answer and the state, to any worker."""
+    """The result is a question. Send the answer with the state to any worker."""
     world, rng = person.world, person.rng
     tool = rng.choice(("ask", "survey", "steps"))
     count = rng.choice((1, 2, 3))

@@ -40,7 +40,7 @@ async def _begun(
 
 
 async def expired(person: VirtualClient) -> None:
-    """It is good for a while, and is renewed when it is refused."""
+    """Use a token that expires soon, and renew it when it is rejected."""
     world, rng = person.world, person.rng
     made_after = time.monotonic()
     given = await control.ask(world, "token", user=f"person-{person.number}", seconds=LIFE)
@@ -82,7 +82,7 @@ async def deactivated(person: VirtualClient) -> None:
 
 
 async def _ended(person: VirtualClient, how: str) -> None:
-    """It works on while its caller may no longer: it is stopped before it does what it would."""
+    """Revoke access while a tool runs. It must be stopped before it has its effect."""
     world, rng = person.world, person.rng
     user = f"guest-{person.seed()}"
     given = await control.ask(world, "token", user=user)
@@ -120,7 +120,7 @@ async def _ended(person: VirtualClient, how: str) -> None:
 
 
 async def _refused(session: Session) -> bool:
-    """Whether the token is refused everywhere."""
+    """Return whether all workers reject the token."""
     for attempt in range(20):
         try:
             answer = await session.post({"jsonrpc": "2.0", "id": 99, "method": "ping"})
