@@ -43,7 +43,7 @@ STEPS = {
         f"{HTTP}.security:check_scopes",
     ),
     "authenticate": (f"{HTTP}.authentication:identify",),
-    "look-up": (f"{HTTP}.authentication:_found",),
+    "look-up": (f"{HTTP}.lookups:LookupJob.run",),  # of several requests together
     "protocol": (
         "django_mcp.protocol.connection:Connection.receive",
         "django_mcp.protocol.connection:Connection.result",
