@@ -242,30 +242,39 @@ async def follow(
     at: StreamPosition,
     *,
     may_return: bool,
+    opened: StreamWakeup | None = None,
 ) -> None:
     """Send a stream to the client, from a position, until this connection has to end.
 
     ``session`` is the primary key. ``may_return`` says whether the client can reconnect for the
-    rest. Raise ``ClientDisconnected`` if the client disconnects.
+    rest. ``opened`` is for a stream that this request has opened, as in ``StreamReader``. Raise
+    ``ClientDisconnected`` if the client disconnects.
     """
     expires, later = expiry_of(exchange.principal), 0 if may_return else MAX_OVERTIME_SECONDS
     _forget_request(exchange)
-    await _begin(exchange, session, encoding, at)
     if at.given is not None:
+        await _begin(exchange, session, encoding, at)
         await exchange.write(encoding.events(at.stream, at.given))
-    else:
-        with StreamReader(session, at.stream, at.number, at.after, may_return=may_return) as tail:
-            _watch_ends(exchange, tail, encoding)
-            pinging = ClientPinger(exchange, tail)
-            if at.has_news or encoding.is_shared:
-                ping_timer().join(pinging)
-            try:
-                with until(expires, partial(tail.end, StreamEnd.EXPIRED), later=later):
-                    ending = await _send_events(exchange, tail, at, encoding, pinging)
-            finally:
-                pinging.end()
-        if ending in COMES_BACK:
-            await _let_go(exchange, tail, at, encoding)
+        await exchange.end()
+        return
+    tail = StreamReader(
+        session, at.stream, at.number, at.after, may_return=may_return, opened=opened
+    )
+    del opened  # frees its messages: a connection may stay open for days
+    # Wake-ups arrive from here on, so that none is missed while the response begins.
+    with tail:
+        await _begin(exchange, session, encoding, at)
+        _watch_ends(exchange, tail, encoding)
+        pinging = ClientPinger(exchange, tail)
+        if at.has_news or encoding.is_shared:
+            ping_timer().join(pinging)
+        try:
+            with until(expires, partial(tail.end, StreamEnd.EXPIRED), later=later):
+                ending = await _send_events(exchange, tail, at, encoding, pinging)
+        finally:
+            pinging.end()
+    if ending in COMES_BACK:
+        await _let_go(exchange, tail, at, encoding)
     await exchange.end()
 
 
@@ -300,9 +309,10 @@ def _watch_ends(exchange: Exchange, tail: StreamReader, encoding: StreamEncoding
     else:
         exchange.when_late = partial(_late, tail)
     # A shutdown may have called the callbacks of this request before they were set.
-    if draining().ending and exchange.when_ending is not None:
+    process = draining()
+    if process.ending and exchange.when_ending is not None:
         exchange.when_ending()
-    if draining().is_late and exchange.when_late is not None:
+    if process.is_late and exchange.when_late is not None:
         exchange.when_late()
 
 
