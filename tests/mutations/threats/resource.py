@@ -64,8 +64,11 @@ ROWS = (
     ),
     Mutation(
         "T7", "no request that is made for views and forms has the header",
-        (Edit(VERIFIER, "row.application, expires=row.expires)",
-              "row.application, key=token, expires=row.expires)"),
+        (Edit(VERIFIER,
+              "principal_or_error(_principal, next(rows) if TOKEN.fullmatch(token) else None,"
+              " server)",
+              "(row := next(rows)) and Principal(row.user, "
+              "Auth(frozenset(row.scope.split()), row.application, key=token))"),
          Edit("declarations/request.py", '        "HTTP_HOST": host,\n',
               '        "HTTP_HOST": host,\n'
               '        "HTTP_AUTHORIZATION": f"Bearer {request.auth and request.auth.key}",\n')),
