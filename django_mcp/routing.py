@@ -52,19 +52,16 @@ def mount(django: Application, *, health: str | None = None) -> Application:
             return
         if scope["type"] != "http":
             await django(scope, receive, send)
-        elif endpoint := endpoints.get(server_path(scope)):
+            return
+        path = path_below_mount(scope)
+        if endpoint := endpoints.get(path.removeprefix("/").removesuffix("/")):
             await endpoint(scope, receive, send)
-        elif is_limited(path_below_mount(scope)):
+        elif is_limited(path):
             await pass_on(django, scope, receive, send)
         else:
             await django(scope, receive, send)
 
     return application
-
-
-def server_path(scope: Any) -> str:
-    """Return the path of a request below the mount point, written as ``Server.path``."""
-    return path_below_mount(scope).removeprefix("/").removesuffix("/")
 
 
 def path_below_mount(scope: Any) -> str:

@@ -10,7 +10,7 @@ from django.urls import set_script_prefix
 import django_mcp as mcp
 from django_mcp.declarations import server as declared
 from django_mcp.exceptions import Misdeclared
-from django_mcp.routing import as_asgi, mount, server_path
+from django_mcp.routing import as_asgi, mount, path_below_mount
 from tests.http import ELSEWHERE, HttpClient, Site, elsewhere
 
 pytestmark = pytest.mark.django_db
@@ -106,7 +106,7 @@ def test_force_script_name_precedes_the_server_path(several):
 
 
 def test_scope_without_root_path_is_accepted():
-    assert server_path({"type": "http", "path": "/mcp/"}) == "mcp"
+    assert path_below_mount({"type": "http", "path": "/mcp/"}) == "/mcp/"
 
 
 # Django.

@@ -52,6 +52,7 @@ from ..runtime.runtime import Service, current
 from ..storage import calls, sessions
 from ..storage.calls import Overdue, WithdrawalEncoder, no_withdrawals
 from ..storage.databases import one_transaction
+from ..storage.event_log import EventAddress
 from ..storage.event_writer import writer
 from ..storage.jobs import run_with_retries
 from ..storage.leases import lease
@@ -124,7 +125,7 @@ class SessionAsker:
         session_call, to = self._session_call, self._session_call.address
         # What the call sent before comes first in the stream. Once it is parked, another process
         # may append to the stream.
-        await writer().flush(to)
+        await session_call.post.manager.writer.flush(to)
         asked = [one for _, one in questions.values()]
         if sent := [one.id for one in asked if one.is_url_elicitation]:
             await run_with_retries(
@@ -207,7 +208,7 @@ class SessionCallManager:
 
     def __init__(self) -> None:
         self.is_ending = False  # shutting down: other workers continue calls that become ready
-        self.writer = writer()
+        self.writer, self.poller, self._revocations = writer(), poller(), revocations()
         self._requests: dict[tuple[int, Id], SessionCall] = {}
         self._rows: dict[int, SessionCall] = {}
         self._claimed: set[int] = set()  # claimed in the database, and not yet in ``_rows``
@@ -215,8 +216,8 @@ class SessionCallManager:
         # Ids and fences of calls that ended here without a response. See ``resume``.
         self._left: deque[tuple[int, int]] = deque(maxlen=1_000)
         self._tasks: set[asyncio.Task[Any]] = set()
-        poller().runner = self
-        revocations().sources.append(self.running)
+        self.poller.runner = self
+        self._revocations.sources.append(self.running)
 
     def spawn(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
         # The event loop keeps only weak references to tasks. Without this set the garbage collector
@@ -284,7 +285,8 @@ class SessionCallManager:
 
     def _begin(self, session_call: SessionCall, server: Server, host: str | None) -> None:
         session_call.server = server
-        task = self.spawn(self._work(session_call, server, host))
+        task = asyncio.ensure_future(self._work(session_call, server, host))
+        self._tasks.add(task)  # as in ``spawn``
         session_call.active.task = task
         task.add_done_callback(partial(self._task_ended, session_call))
 
@@ -341,6 +343,7 @@ class SessionCallManager:
 
         It is a callback of the task, because the code of such a task is never executed.
         """
+        self._tasks.discard(task)
         if task.cancelled() or session_call.active.stop.is_set:
             session_call.post.take(session_call, session_call.stop_response)
         elif isinstance(task.exception(), CallParked):
@@ -352,16 +355,16 @@ class SessionCallManager:
         else:
             session_call.post.take(session_call, task.result())
 
-    def enter(self, session_call: SessionCall) -> None:
+    def enter(self, session_call: SessionCall, row: Row) -> None:
         """Register a call that has become a row."""
-        assert session_call.row is not None
-        if (
-            session_call.row.pk not in self._rows
-        ):  # a parked call may still be here when its answer comes
-            self._streams[session_call.address.stream] += 1
-        self._rows[session_call.row.pk] = session_call
-        poller().start_if_needed()
-        revocations().attend()
+        assert row.stream_id is not None
+        session_call.row = row
+        session_call.address = EventAddress(row.stream_id, row.pk, row.fence)
+        if row.pk not in self._rows:  # a parked call may still be here when its answer comes
+            self._streams[row.stream_id] += 1
+        self._rows[row.pk] = session_call
+        self.poller.poll_often()
+        self._revocations.attend()
 
     def leave(self, session_call: SessionCall) -> None:
         """Remove a call that does not run here any more."""
@@ -373,7 +376,7 @@ class SessionCallManager:
             self._streams -= Counter([session_call.address.stream])
             if session_call.response is None:
                 self._left.append((session_call.row.pk, session_call.row.fence))
-        poller().stop_if_idle()
+            self.poller.stop_if_idle()
 
     # Answers and cancels from clients.
 
@@ -391,7 +394,7 @@ class SessionCallManager:
 
     async def _answered(self, session: Session, principal: Principal, answered: Answered) -> None:
         here = self._continues_here(session)
-        async with poller().claiming():
+        async with self.poller.claiming():
             row = await run_with_retries(
                 self._claimed_by, session, principal, answered, here, is_retry=False
             )
@@ -412,7 +415,7 @@ class SessionCallManager:
             return True
         comes_back = connection_of(session).revision.priming
         reads = any(tail.session == session.pk for tail in stream_wakeups())
-        return reads and not comes_back and poller().runner is self
+        return reads and not comes_back and self.poller.runner is self
 
     def _claimed_by(
         self,
@@ -459,7 +462,7 @@ class SessionCallManager:
         id, may = json.dumps(event.id), lambda row: covers(principal, row.scopes)
         # ``claiming`` holds back the poller's recount. Otherwise it could find the row, still
         # running but no longer here, and start the call again before the cancel is committed.
-        async with poller().claiming():
+        async with self.poller.claiming():
             row = await run_with_retries(
                 calls.cancel, session, id, may, encode_withdrawals=encode_withdrawals
             )
@@ -480,7 +483,7 @@ class SessionCallManager:
             session_call.post.is_gone = True
             session_call.cancel()
         # As in ``_cancelled``: a recount before the commit would start the calls again.
-        async with poller().claiming():
+        async with self.poller.claiming():
             await run_with_retries(sessions.end, session)
         theirs = [tail.stream for tail in stream_wakeups() if tail.session == session.pk]
         wake_readers(*(StreamWakeup(stream, changed=True) for stream in theirs))
@@ -618,8 +621,8 @@ class SessionCallManager:
             connection = connection_of(session)
             post = PostResponse.resumed(self, session, row, connection)
             session_call = self._register(post, call_of(row, connection))
-            session_call.row, session_call.interaction = row, interaction_of(row)
-            self.enter(session_call)
+            session_call.interaction = interaction_of(row)
+            self.enter(session_call, row)
             return session_call
         finally:
             self._claimed.discard(row.pk)

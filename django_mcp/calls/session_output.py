@@ -2,8 +2,9 @@
 
 A fast call that sends no messages and asks nothing gets plain JSON and no rows. The calls of the
 POST and their messages are stored when a call sends a message, asks a question, needs a step or is
-durable, and after ``JSON_GRACE`` seconds. Then the HTTP response is a stream read from the rows. If
-a tool has committed its outcome, that outcome is the response, whatever happens later.
+durable, and after ``JSON_GRACE`` seconds. Then the HTTP response is a stream of events. Wake-ups
+bring its reader the events that this process commits, and it reads all others from the rows. If a
+tool has committed its outcome, that outcome is the response, whatever happens later.
 
 A cancel has an effect only before ``SessionCall.decide``, which runs just before the commit. From
 then on the outcome stands and the call sends nothing more.
@@ -31,6 +32,7 @@ from collections.abc import Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
@@ -43,7 +45,7 @@ from ..protocol.connection import ClientCall, Connection, Phase, State
 from ..protocol.jsonrpc import JSON, InternalError, InvalidRequest, encode
 from ..storage import calls as stored_calls
 from ..storage import databases, event_log, streams
-from ..storage.event_log import FULL, EventAddress
+from ..storage.event_log import FULL, EventAddress, StoredResponse
 from ..storage.event_writer import (
     MAX_QUEUED_MESSAGES,
     MAX_QUEUED_SIZE,
@@ -51,11 +53,9 @@ from ..storage.event_writer import (
     TOO_MUCH,
     OutputTooLarge,
     pace,
-    writer,
 )
 from ..storage.jobs import run_with_retries
 from ..storage.leases import lease
-from ..storage.poller import poller
 from ..storage.sessions import SessionEnded
 from ..storage.streams import DuplicateRequest, RequestRefused
 from ..storage.wakeups import StreamWakeup, wake_readers
@@ -88,23 +88,20 @@ class SessionCall(CallOutput):
     interaction: Interaction = field(default_factory=Interaction)
     server: Server | None = None  # None until it is known on which server it runs
     row: Row | None = None
+    address: EventAddress = field(init=False)  # of its messages, once it has a row
     response: JSON | None = None  # also None for a cancelled call
     is_taken: bool = False  # its outcome is set (``PostResponse.take``)
     is_done: bool = False  # its outcome is stored, or needs no row
     is_decided: bool = False  # its tool is committing: a cancel comes too late
     is_plain: bool = False  # it is decided, and is answered without a row
     is_committed: bool = False  # its response is in the database
+    wakeup: StreamWakeup | None = None  # with that response, if this run has committed it
     is_refused: bool = False  # it cannot be stored, and has not begun
     is_full: bool = False  # its stream has no room for more messages
     count: int = 0  # messages it has sent
     size: int = 0  # their characters
     elicitations: list[str] = field(default_factory=list)  # ids of URL elicitations in its error
     _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def address(self) -> EventAddress:
-        assert self.row is not None and self.row.stream_id is not None
-        return EventAddress(self.row.stream_id, self.row.pk, self.row.fence)
 
     @property
     def owner(self) -> str:
@@ -209,12 +206,14 @@ class SessionCall(CallOutput):
             return
         # It checks the fencing token. A call that another worker took over must not commit its
         # writes.
-        to = self.address
-        if not event_log.finish_here(self.row.pk, to.fence, encode(response), to.stream):
+        to, text, has_asked = self.address, encode(response), self.interaction.may_return
+        stored = event_log.finish_here(self.row.pk, to.fence, text, to.stream, has_asked=has_asked)
+        if stored is None:
             raise Stopped()
         if self.interaction.has_steps:
             stored_calls.delete_steps(self.interaction.id)
-        transaction.on_commit(self.commit, using=settings.DATABASE, robust=True)
+        commit = partial(self.commit, response_wakeup(to.stream, stored, text))
+        transaction.on_commit(commit, using=settings.DATABASE, robust=True)
 
     async def was_rolled_back(self, run: CallRun) -> bool:
         """Find out from the call's row, if the outcome was to be committed with the tool's writes.
@@ -254,9 +253,9 @@ class SessionCall(CallOutput):
             self.active.end()
         return self.is_decided
 
-    def commit(self) -> None:
-        """Note that the response is in the database."""
-        self.is_committed = True
+    def commit(self, wakeup: StreamWakeup | None = None) -> None:
+        """Note that the response is in the database. ``wakeup`` is for the stream's readers."""
+        self.is_committed, self.wakeup = True, wakeup
 
     def text(self, connection: Connection) -> str:
         """Return the encoded response. A value that is not JSON becomes an internal error.
@@ -271,6 +270,13 @@ class SessionCall(CallOutput):
             logger.exception("The response to %s cannot be written", self.active.call.method)
             self.response = connection.error(self.active.call, InternalError())
             return encode(self.response)
+
+
+def response_wakeup(stream: int, stored: StoredResponse, text: str) -> StreamWakeup:
+    """Return the wake-up for the readers of a stream in which a response was stored."""
+    if stored.seq is None:
+        return StreamWakeup(stream, changed=True)
+    return StreamWakeup(stream, [(stored.seq, text)], closed=stored.closed, reader=stored.reader)
 
 
 def _is_success(response: JSON | None) -> bool:
@@ -355,6 +361,9 @@ class PostResponse:
     ) -> None:
         self.manager, self.session = manager, session
         self.who, self.connection = who, connection
+        # Whether the session has only one stream (HTTP+SSE). Its responses go to that stream, so
+        # every call is stored before it runs.
+        self.is_single = connection.revision.one_stream
         self._received = time.monotonic() if received is None else received
         self._created: datetime | None = None
         self.loop = asyncio.get_running_loop()
@@ -362,6 +371,7 @@ class PostResponse:
         self.calls: list[SessionCall] = []
         self.ready: list[JSON] = []  # responses to messages that became no call
         self.stream: int | None = None
+        self._opened: StreamWakeup | None = None  # the first events of the stream
         self.is_gone = False
         self.answered: asyncio.Future[bool] = self.loop.create_future()
         self._messages: list[tuple[SessionCall, str]] = []
@@ -389,8 +399,10 @@ class PostResponse:
         """
         if self.is_single:
             self.open()
-        elif not self._settled():
+        elif self.calls:
             self._grace = self.loop.call_later(settings.JSON_GRACE, self._store_late_calls)
+        else:
+            self._settle(False)
 
     def _store_late_calls(self) -> None:
         if not all(session_call.is_done or session_call.is_plain for session_call in self.calls):
@@ -414,19 +426,10 @@ class PostResponse:
             *(session_call.text(self.connection) for session_call in done),
         ]
 
-    @property
-    def is_single(self) -> bool:
-        """Whether the session has only one stream (HTTP+SSE).
-
-        Its responses go to that stream, so every call is stored before it runs.
-        """
-        return self.connection.revision.one_stream
-
-    @property
-    def is_overloaded(self) -> bool:
-        """Whether the only response is an overload error, so that the client may retry."""
-        data = [one.get("error", {}).get("data") for one in self.responses]
-        return len(data) == 1 and isinstance(data[0], dict) and "retryAfter" in data[0]
+    def take_opened(self) -> StreamWakeup | None:
+        """Return the first events of the stream, for its reader, and forget them."""
+        opened, self._opened = self._opened, None
+        return opened
 
     # Messages of calls.
 
@@ -494,7 +497,7 @@ class PostResponse:
         # All calls of the POST share this task. The cancel of one call must not cancel it.
         await asyncio.shield(self.open())
         if session_call.row is not None:
-            await writer().flush(session_call.address)
+            await self.manager.writer.flush(session_call.address)
 
     async def opened(self) -> None:
         """Wait until the calls are stored. Raise ``Busy`` if they cannot be."""
@@ -513,9 +516,11 @@ class PostResponse:
             await asyncio.wait([task for task in plain if task is not None])
         # The rows belong to this process as soon as they are committed. Without ``claiming`` a
         # recount could find them before ``_enter`` has registered them, and run the calls twice.
-        async with poller().claiming():
+        async with self.manager.poller.claiming():
             try:
-                await self._store_calls(self._take_messages())
+                with self._lock:
+                    messages, self._messages, self._size = self._messages, [], 0
+                await self._store_calls([text for _, text in messages])
             except SessionEnded:
                 self._end()
             except Busy:
@@ -532,16 +537,23 @@ class PostResponse:
         while True:
             left = [session_call for session_call in self.calls if not session_call.is_done]
             calls = [self._row(session_call) for session_call in left]
+            # The request ids of calls that begin only after they are stored.
+            unbegun = [
+                call.request_id
+                for call, session_call in zip(calls, left, strict=True)
+                if session_call.is_durable
+            ]
             try:
-                stream = await run_with_retries(
-                    self._insert, calls, messages, self.texts, uuid.uuid4().hex, is_retry=False
-                )
+                opened = await run_with_retries(
+                    self._insert, calls, unbegun, messages, self.texts, uuid.uuid4().hex,
+                    is_retry=False,
+                )  # fmt: skip
             except RequestRefused as refused:
                 self._refuse(refused)
                 if not self.is_single and all(session_call.is_done for session_call in self.calls):
                     raise Busy(str(refused)) from None  # no stream: plain JSON has the errors
             else:
-                self._enter(left, calls, stream)
+                self._enter(left, calls, opened)
                 return
 
     def _refuse(self, refused: RequestRefused) -> None:
@@ -552,21 +564,17 @@ class PostResponse:
                 session_call.response = self.connection.error(session_call.active.call, error)
                 session_call.is_refused = session_call.is_done = True
 
-    def _take_messages(self) -> list[str]:
-        with self._lock:
-            messages, self._messages, self._size = self._messages, [], 0
-        return [text for _, text in messages]
-
     def _insert(
         self,
         calls: list[Row],
+        unbegun: list[str],
         messages: list[str],
         finals: list[str],
         nonce: str,
         *,
         is_retry: bool,
-    ) -> int:
-        """Insert the rows and return the id of the stream. Runs in a thread of the pool ``log``.
+    ) -> StreamWakeup:
+        """Insert the rows. Return the wake-up for the stream's reader. Runs in the pool ``log``.
 
         ``nonce`` and ``is_retry`` let a retry after an unknown commit find what the first attempt
         stored. Raise ``SessionEnded``, ``Busy`` or a ``RequestRefused``.
@@ -578,21 +586,18 @@ class PostResponse:
         for call in calls:
             call.process, call.created = process, self._created
         if self.is_single:
-            return streams.enter_only_stream(self.session, calls, finals, nonce, is_retry=is_retry)
+            stream = streams.enter_only_stream(
+                self.session, calls, finals, nonce, is_retry=is_retry
+            )
+            return StreamWakeup(stream, changed=True)
         opened = streams.open(
-            self.session, calls=calls, unbegun=self._unbegun(), messages=messages, finals=finals,
+            self.session, calls=calls, unbegun=unbegun, messages=messages, finals=finals,
             nonce=nonce, is_retry=is_retry,
         )  # fmt: skip
-        return int(opened.pk)
-
-    def _unbegun(self) -> list[str]:
-        """Return the request ids of calls that begin only after they are stored."""
-        left = (
-            session_call
-            for session_call in self.calls
-            if session_call.is_durable and not session_call.is_done
-        )
-        return [json.dumps(session_call.active.call.id) for session_call in left]
+        if is_retry:  # others may have appended since the first attempt
+            return StreamWakeup(opened.pk, changed=True)
+        events = list(enumerate([*messages, *finals], 1))
+        return StreamWakeup(opened.pk, events, closed=opened.closed)
 
     def _row(self, session_call: SessionCall) -> Row:
         call = session_call.active.call
@@ -602,19 +607,21 @@ class PostResponse:
             atomic=of_tool(session_call.server, call),
         )  # fmt: skip
 
-    def _enter(self, left: list[SessionCall], calls: list[Row], stream: int) -> None:
+    def _enter(self, left: list[SessionCall], calls: list[Row], opened: StreamWakeup) -> None:
         for session_call, row in zip(left, calls, strict=True):
-            session_call.row, session_call.interaction.id = row, f"c{row.pk}"
-            self.manager.enter(session_call)
+            session_call.interaction.id = f"c{row.pk}"
+            self.manager.enter(session_call, row)
             if row.cancelled or row.state == DONE:  # a cancel was stored before the call was
                 session_call.cancel()
         with self._lock:  # new messages must come after those that waited
-            self.stream = stream
+            self.stream = opened.stream
             messages, self._messages = self._messages, []
             for session_call, text in messages:
                 self.manager.writer.queue_message(
                     session_call.address, text, session_call.refused, must=True
                 )
+        if not self.answered.done():  # otherwise its client has disconnected
+            self._opened = opened
         self._settle(True)
 
     def _drop_messages(self) -> None:
@@ -644,7 +651,7 @@ class PostResponse:
             if session_call.row is None:
                 return  # it was answered before that
             # The client should receive what the call sent before, and not only after it reconnects.
-            await writer().flush(session_call.address)
+            await self.manager.writer.flush(session_call.address)
             await run_with_retries(streams.release, session_call.address.stream)
             wake_readers(StreamWakeup(session_call.address.stream, changed=True))
 
@@ -672,7 +679,16 @@ class PostResponse:
 
     async def _conclude(self, session_call: SessionCall) -> None:
         try:
-            await self._store_response(session_call)
+            if session_call.elicitations:
+                await run_with_retries(
+                    elicitation_completion.subscribe, self.session, session_call.elicitations
+                )
+            if self._opening is not None:
+                await asyncio.shield(self._opening)
+            session_call.is_done = True
+            is_stopped = session_call.response is None and not session_call.is_committed
+            if session_call.row is not None and not is_stopped:
+                await self._finish(session_call)
         except TooLarge as error:
             await self._store_error_instead(session_call, session_call.without_outcome(str(error)))
         except Exception:
@@ -685,19 +701,6 @@ class PostResponse:
             self.manager.leave(session_call)
             if self._opening is None or self._drops_messages:
                 self._settled()
-
-    async def _store_response(self, session_call: SessionCall) -> None:
-        if session_call.elicitations:
-            await run_with_retries(
-                elicitation_completion.subscribe, self.session, session_call.elicitations
-            )
-        if self._opening is not None:
-            await asyncio.shield(self._opening)
-        session_call.is_done = True
-        if session_call.row is not None and (
-            session_call.response is not None or session_call.is_committed
-        ):
-            await self._finish(session_call)
 
     async def _store_error_instead(self, session_call: SessionCall, instead: JSON) -> None:
         """Store an error response because the real one cannot be stored.
@@ -723,14 +726,17 @@ class PostResponse:
         to = session_call.address
         if not session_call.is_committed:
             # The response must be the last event of the call: streams end after it.
-            await writer().flush(to)
-            text = session_call.text(self.connection)
-            mine = await run_with_retries(
-                event_log.finish, to.call, to.fence, text, to.stream, is_retry=False
-            )
-            if mine and session_call.interaction.has_steps:
-                await run_with_retries(stored_calls.delete_steps, session_call.interaction.id)
-        wake_readers(StreamWakeup(to.stream, changed=True))
+            await self.manager.writer.flush(to)
+            text, interaction = session_call.text(self.connection), session_call.interaction
+            stored = await run_with_retries(
+                event_log.finish, to.call, to.fence, text, to.stream,
+                has_asked=interaction.may_return, is_retry=False,
+            )  # fmt: skip
+            if stored is not None:
+                session_call.wakeup = response_wakeup(to.stream, stored, text)
+                if interaction.has_steps:
+                    await run_with_retries(stored_calls.delete_steps, interaction.id)
+        wake_readers(session_call.wakeup or StreamWakeup(to.stream, changed=True))
 
     def _settled(self) -> bool:
         """If all calls are done, resolve ``answered`` for plain JSON. Return whether they are."""

@@ -428,8 +428,9 @@ ATTEMPTS_PER_LISTING_INTERVAL = 4
 def start() -> None:
     """Start to notify sessions of changes, in the running event loop."""
     feed_here = change_feed()
-    feed_here.broadcaster = broadcaster()
-    if environment().has_background_services:
+    if feed_here.broadcaster is None:
+        feed_here.broadcaster = broadcaster()
+    if not feed_here.is_running and environment().has_background_services:
         feed_here.start()
 
 

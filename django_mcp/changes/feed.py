@@ -195,9 +195,13 @@ class ChangeFeed:
         """Poll now, because a wake-up arrived."""
         self._poll_now.set()
 
+    @property
+    def is_running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
     def start(self) -> None:
         """Start to poll, if there is a follower or a broadcaster."""
-        if self._task is None or self._task.done():
+        if not self.is_running:
             self._task = self._loop.create_task(self._run())
             stream_wakeups().follow_changes(self.wake)
             poller.poller().start_if_needed()  # it receives the wake-ups from other processes

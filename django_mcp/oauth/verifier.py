@@ -263,8 +263,7 @@ def _rejection_reason(
         return "expired"
     if oauth2_settings.DCR_REGISTRATION_SCOPE in scopes:
         return "it is for a registration"
-    name, named = resource(server), row.resource or ()
-    if name not in named and name not in map(canonical, named):
+    if resource(server) not in map(canonical, row.resource or ()):
         return f"not for {server.name!r}"
     if scopes.isdisjoint(mcp.SCOPES):
         return "it has none of our scopes"

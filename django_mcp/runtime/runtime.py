@@ -11,8 +11,7 @@ several event loops, each in a thread of its own. Objects with tasks, timers or 
 to one loop. ``Runtime`` owns all of them. A module declares a service with ``poller =
 Service(Poller)``, and ``poller()`` returns that of the running loop.
 
-``keep_alives``, ``body_timeouts`` and ``disconnect_checks`` are timers that the HTTP requests of
-one event loop share.
+``SharedTimer`` calls many objects periodically, at the cost of one timer.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from django.db import connections
 
-from ..conf import settings
 from . import outages
 
 T = TypeVar("T")
@@ -204,8 +202,8 @@ class TimerTarget(Protocol):
 class SharedTimer:
     """Calls ``tick`` of each registered object periodically.
 
-    Every HTTP request joins two or three timers, usually for milliseconds. So joining and leaving
-    are one dict operation each. A timer that fires with nothing registered does not start again.
+    Every HTTP request joins several, usually for milliseconds. So joining and leaving are one dict
+    operation each. A timer that fires with nothing registered does not start again.
 
     ``period`` returns the seconds between two calls; 0 turns the timer off. The first call comes
     one to two periods after the object joined.
@@ -245,12 +243,3 @@ class SharedTimer:
             self._handle = None
             if self._targets:
                 self._start()
-
-
-BODY_SECONDS = 15.0  # a request body times out after one to two times this
-# A request that takes longer than this gets a task that waits for ``http.disconnect``.
-FIRST_CHECK_SECONDS = 0.02
-
-keep_alives = Service(lambda: SharedTimer(lambda: float(settings.KEEPALIVE or 0)))
-body_timeouts = Service(lambda: SharedTimer(lambda: BODY_SECONDS))
-disconnect_checks = Service(lambda: SharedTimer(lambda: FIRST_CHECK_SECONDS))

@@ -157,11 +157,11 @@ def _pause(waited: float) -> float:
 
 
 def _set_local_timeouts(connection: BaseDatabaseWrapper) -> None:
-    """Set the timeouts for this transaction only, if the connection comes from a shared pool.
+    """Set PostgreSQL's timeouts for this transaction only, if the connection is of a shared pool.
 
     Timeouts of the whole connection would stay set when the project's code gets it.
     """
-    if connection.vendor == "postgresql" and _is_pooled(connection):
+    if _is_pooled(connection):
         _execute(connection, POSTGRESQL_TIMEOUTS, here="true")
 
 
@@ -246,7 +246,7 @@ def one_transaction(function: Callable[P, T]) -> Callable[P, T]:
 
         def attempt() -> T:
             with transaction.atomic(using=settings.DATABASE):
-                if not is_nested:
+                if not is_nested and connection.vendor == "postgresql":
                     _set_local_timeouts(connection)
                 return function(*args, **kwargs)
 

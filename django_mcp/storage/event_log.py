@@ -131,12 +131,16 @@ def _execute(entries: list[NewEvent], nonce: str) -> None:
         if connection.vendor == "sqlite":
             # Python's sqlite3 caches 128 statements with their parameters, so one statement text
             # for any number of events keeps the messages of one event in memory, not of many.
-            row = "(%s, %s, %s, %s, %s, %s, %s)"
-            cursor.executemany(into + row, [(*e, nonce, now) for e in entries])
+            statement = into + "(%s, %s, %s, %s, %s, %s, %s)"
+            values = [(*e, nonce, now) for e in entries]
+            if len(values) == 1:
+                cursor.execute(statement, values[0])
+            else:
+                cursor.executemany(statement, values)
             return
         rest = f"'{nonce}', '{now}')"
-        values = [f"({e.stream}, {e.seq}, %s, {e.size}, {e.final}, {rest}" for e in entries]
-        cursor.execute(into + ", ".join(values), [e.data for e in entries])
+        texts = [f"({e.stream}, {e.seq}, %s, {e.size}, {e.final}, {rest}" for e in entries]
+        cursor.execute(into + ", ".join(texts), [e.data for e in entries])
 
 
 FULL: Final = 0  # the outcome of an append that found no room
@@ -158,6 +162,17 @@ class EventAddress(NamedTuple):
 Messages = Mapping[EventAddress, Sequence[str]]
 # The new last number of the stream; None if it is closed or its call may not append; or ``FULL``.
 Outcomes = dict[EventAddress, int | None]
+
+
+class StoredResponse(NamedTuple):
+    """A response in the log: its number in the stream, and what readers of the stream must know.
+
+    ``seq`` is None if an earlier attempt stored it, whose commit was in doubt.
+    """
+
+    seq: int | None
+    closed: bool = False  # it was the last response that the stream owed
+    reader: int = 0  # the connection that reads the stream: others have ended
 
 
 class _Fenced(Exception):
@@ -295,10 +310,13 @@ def _numbered(messages: Messages, ends: Mapping[int, int]) -> Iterator[NewEvent]
 def begin(stream: Stream, messages: Sequence[str], finals: Sequence[str]) -> None:
     """Insert a new stream with its first events, within the caller's transaction."""
     texts = [*messages, *finals]
-    stream.last, stream.size = len(texts), sum(map(size_of, texts))
+    sizes = [size_of(text) for text in texts]
+    stream.last, stream.size = len(texts), sum(sizes)
     stream.save(force_insert=True, using=settings.DATABASE)
-    numbered = enumerate(texts, 1)
-    insert(entry(stream.pk, seq, text, final=seq > len(messages)) for seq, text in numbered)
+    insert(
+        NewEvent(stream.pk, seq, text, size, final=seq > len(messages))
+        for seq, (text, size) in enumerate(zip(texts, sizes, strict=True), 1)
+    )
 
 
 def enlarge(stream_id: int, messages: Sequence[str]) -> bool:
@@ -317,25 +335,35 @@ def enlarge(stream_id: int, messages: Sequence[str]) -> bool:
 
 @one_transaction
 def finish(
-    call_id: int, fence: int, message: str, stream_id: int, *, is_retry: bool = False
-) -> bool:
-    """Mark a call as done and append its response: both, or neither and return False.
+    call_id: int,
+    fence: int,
+    message: str,
+    stream_id: int,
+    *,
+    has_asked: bool = True,
+    is_retry: bool = False,
+) -> StoredResponse | None:
+    """Mark a call as done and append its response: both, or neither and return None.
 
-    Use ``is_retry=True`` to repeat it after an unknown commit: if the first attempt was committed,
-    return True.
+    ``has_asked`` is False for a call that has never asked its client, so that there are no
+    questions to delete. Use ``is_retry=True`` to repeat it after an unknown commit.
     """
-    if _end(call_id, fence):
-        return _respond(stream_id, message)
+    if _mark_done(call_id, fence, has_asked=has_asked):
+        return _append_response(stream_id, message)
     mine = rows(Call).filter(pk=call_id, fence=fence, cancelled=False)
-    return is_retry and mine.filter(state=DONE).exists()
+    return StoredResponse(None) if is_retry and mine.filter(state=DONE).exists() else None
 
 
-def finish_here(call_id: int, fence: int, message: str, stream_id: int) -> bool:
-    """Do the same within the caller's transaction. The caller rolls back if this is False."""
-    return _end(call_id, fence) and _respond(stream_id, message)
+def finish_here(
+    call_id: int, fence: int, message: str, stream_id: int, *, has_asked: bool = True
+) -> StoredResponse | None:
+    """Do the same within the caller's transaction. The caller rolls back if this is None."""
+    if not _mark_done(call_id, fence, has_asked=has_asked):
+        return None
+    return _append_response(stream_id, message)
 
 
-def _end(call_id: int, fence: int) -> bool:
+def _mark_done(call_id: int, fence: int, *, has_asked: bool) -> bool:
     """Lock a call and mark it as done. Return False if it is cancelled or taken over.
 
     A cancel is a conditional UPDATE of the same row, so the database decides which was first.
@@ -343,18 +371,20 @@ def _end(call_id: int, fence: int) -> bool:
     mine = rows(Call).filter(pk=call_id, fence=fence, cancelled=False, state=RUNNING)
     if not mine.update(state=DONE, **CLEARED):
         return False
-    erase(rows(Ask).filter(call=call_id))
+    if has_asked:
+        erase(rows(Ask).filter(call=call_id))
     return True
 
 
-def _respond(stream_id: int, message: str) -> bool:
-    added = {"last": F("last") + 1, "size": F("size") + size_of(message)}
+def _append_response(stream_id: int, message: str) -> StoredResponse | None:
+    size = size_of(message)
+    added = {"last": F("last") + 1, "size": F("size") + size}
     stream = rows(Stream).filter(pk=stream_id)
     if not stream.filter(closed=False).update(**settled(), **added):
-        return False
-    last = stream.values_list("last", flat=True).get()
-    insert([entry(stream_id, last, message, final=True)])
-    return True
+        return None
+    last, closed, reader = stream.values_list("last", "closed", "reader").get()
+    insert([NewEvent(stream_id, last, message, size, final=True)])
+    return StoredResponse(last, closed, reader)
 
 
 def settled() -> dict[str, object]:

@@ -56,6 +56,8 @@ OF_STATEMENTS = frozenset(("53400", "58P01", "58P02"))
 class JobCounts:
     """Counts of the jobs of ``run_with_retries``: failed attempts, and jobs that succeeded.
 
+    After a failure it is unknown what was committed.
+
     Only event loops change these counters, without a lock. With several loops an increment may be
     lost, which does no harm: a count is only compared with an earlier one.
     """
@@ -74,13 +76,14 @@ async def run_with_retries(function: Callable[..., T], *args: Any, **kwargs: Any
     pass ``is_retry=True``. ``Busy`` raised by ``function`` is not retried. Raise the database error
     if this job keeps failing while others succeed.
     """
-    pause, budget = FIRST_PAUSE_SECONDS, RetryBudget()
+    pause, budget = FIRST_PAUSE_SECONDS, None
     while True:
         try:
             outcome = await threads.log.run(_outcome, function, args, kwargs)
         except Busy:
             pass  # the queue of the pool is full: the job has not started
         except BROKEN as error:
+            budget = budget or RetryBudget()
             if not budget.allows_retry(error):
                 raise
             if is_break(error):
@@ -114,11 +117,6 @@ def run_here_with_retries(function: Callable[..., T], *args: Any) -> T:
                 raise
         time.sleep(pause)
         pause = min(2 * pause, MAX_PAUSE_SECONDS)
-
-
-def failures() -> int:
-    """Return how many attempts failed so far. If it increases, it is unknown what was committed."""
-    return counts.failures
 
 
 class RetryBudget:

@@ -139,14 +139,23 @@ class Poller:
 
     def start_if_needed(self) -> None:
         """Start polling if there is something to poll for. Poll soon if the poller was idle."""
-        if not self._is_wanted:
-            return
+        if self._is_busy:
+            self.poll_often()
+        elif self._is_wanted:
+            self._start()
+
+    def _start(self) -> None:
         if self._task is None or self._task.done():
             self._task = self._loop.create_task(self._run())
             self._tick()
             if environment().has_background_services:
                 channel_layer().open(self.receive_wakeup, self.note_lost_wakeups)
-        elif self._is_busy and not self._polls_often:
+
+    def poll_often(self) -> None:
+        """Poll soon, because a client has begun to read a stream here, or a call to run."""
+        if self._task is None or self._task.done():
+            self._start()
+        elif not self._polls_often:
             # The current pause is that of an idle poller. End it as early as the pause of a busy
             # one, and not at once: most calls end sooner and need no poll.
             self._loop.call_later(self._pause_seconds(), self._poll_if_busy)
@@ -211,12 +220,12 @@ class Poller:
         while not self._may_claim.is_set():  # it may be cleared again before a waiter continues
             await self._may_claim.wait()
         self._claims_open, self._claims_begun = self._claims_open + 1, self._claims_begun + 1
-        before = jobs.failures()
+        before = jobs.counts.failures
         try:
             yield
         finally:
             self._claims_open -= 1
-            self.needs_recount |= jobs.failures() != before
+            self.needs_recount |= jobs.counts.failures != before
             # Recount at once, and allow no further claim before: in a busy process there would
             # always be an open one. Only while the poller pauses: the poll that follows sets
             # ``_may_claim`` again, and a stopped poller never would.

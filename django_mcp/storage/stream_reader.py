@@ -46,7 +46,8 @@ class StreamReader:
     """The reader of ``stream`` after the cursor ``after``, for its connection number ``number``.
 
     It is a context manager: wake-ups arrive inside of the block. ``events`` returns the next
-    events, or an empty page when the connection must send a keep-alive.
+    events, or an empty page when the connection must send a keep-alive. ``opened`` is what this
+    process has committed when it opened the stream. The rows that it covers are not read.
     """
 
     __slots__ = (
@@ -55,7 +56,14 @@ class StreamReader:
     )  # fmt: skip
 
     def __init__(
-        self, session: int, stream: int, number: int, after: int = 0, *, may_return: bool = True
+        self,
+        session: int,
+        stream: int,
+        number: int,
+        after: int = 0,
+        *,
+        may_return: bool = True,
+        opened: StreamWakeup | None = None,
     ) -> None:
         self.session, self.stream, self.number, self.after = session, stream, number, after
         self.may_return = may_return  # whether its client reconnects when the connection is closed
@@ -66,11 +74,14 @@ class StreamReader:
         self._is_keepalive_due = False
         self._waiter: asyncio.Future[None] | None = None
         self._wakeups: StreamWakeups
+        if opened is not None:
+            self._last = 0
+            self.wake(opened)
 
     def __enter__(self) -> StreamReader:
         self._wakeups = stream_wakeups()
         self._wakeups.register(self)
-        poller().start_if_needed()
+        poller().poll_often()
         return self
 
     def __exit__(
@@ -90,7 +101,7 @@ class StreamReader:
             found: Sequence[Event] | StreamEnd | None
             if self._ending in IMMEDIATE_ENDS:
                 found = self._ending
-            elif buffered := self._take_buffer():
+            elif self._buffer and (buffered := self._take_buffer()):
                 found = buffered
             elif self._is_behind:
                 found = await self._read()
@@ -106,9 +117,7 @@ class StreamReader:
 
     def _take_buffer(self) -> Sequence[Event] | None:
         """Remove and return the events in memory, if they follow directly on the cursor."""
-        events, self._buffer = self._buffer, None
-        if events is None:
-            return None
+        events, self._buffer = self._buffer or [], None
         while events and events[0][0] <= self.after:  # they were read from the rows meanwhile
             events.pop(0)
         if not events or events[0][0] != self.after + 1:
@@ -155,6 +164,8 @@ class StreamReader:
                 self._last = max(self._last, wakeup.events[-1][0])
         if wakeup.changed:
             self._last = None
+        if wakeup.closed and self._ending not in IMMEDIATE_ENDS:
+            self._ending = StreamEnd.FINISHED
         if wakeup.reader > self.number:
             self._ending = StreamEnd.TAKEN
         self._wake()

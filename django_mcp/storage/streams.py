@@ -246,7 +246,8 @@ def apply_early_cancels(session_id: int, calls: Sequence[Call], unbegun: Collect
     theirs = rows(Call).filter(session=session_id, request_digest__in=wanted)
     early = theirs.filter(stream=None)
     columns = ("request_digest", "request_id", "created", "stream")
-    same = list(theirs.values_list(*columns))
+    # Only for calls of ``unbegun`` it matters which calls had the same request id.
+    same = list((theirs if unbegun else early).values_list(*columns))
     if known := {id for _, id, _, stream in same if stream is not None}.intersection(unbegun):
         raise DuplicateRequest(known)
     found = {digest: created for digest, _, created, stream in same if stream is None}

@@ -352,11 +352,12 @@ CHANGES_STREAM_ID = 0  # the stream id in wake-ups for changes of the project's 
 
 @dataclass(frozen=True, slots=True)
 class StreamWakeup:
-    """A wake-up for one stream, with its new events if this process wrote them."""
+    """A wake-up for one stream, with its new events if this process has committed them."""
 
     stream: int
     events: Sequence[Event] = ()
     changed: bool = False  # the reader must read the rows
+    closed: bool = False  # the stream is closed, and ``events`` has its last one
     reader: int = 0  # the number of the connection that reads the stream now; 0: not known
 
 

@@ -365,7 +365,8 @@ def test_call_whose_responses_cannot_be_stored_runs_again(client, runs, monkeypa
 
 def test_recovered_call_waits_for_a_thread(client, runs, gate):
     fill(gate)
-    assert client.post(client.call("again")).is_overloaded
+    (refused,) = client.post(client.call("again")).responses
+    assert "retryAfter" in refused["error"]["data"]
     found = abandoned_call(client, "again")
     client.loop.sleep(0.3)
     assert found.messages == [] and runs == []

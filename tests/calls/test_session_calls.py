@@ -180,7 +180,7 @@ def test_call_rejected_before_it_began_contains_retry_after(client, gate):
     with given(CONCURRENT_CALLS=2):
         waiting = [client.start(client.call("wait")) for _ in range(2)]
         refused = client.post(client.call("add", a=1, b=2))
-        assert refused.is_overloaded and refused.responses[0]["error"]["data"] == {"retryAfter": 1}
+        assert refused.responses[0]["error"]["data"] == {"retryAfter": 1}
         other = SessionClient(client.loop, client.server)
         assert text(other.post(other.call("add", a=1, b=2)).responses[0]) == "3"
     gate.set()
@@ -581,9 +581,11 @@ def test_session_ended_by_another_process_stops_its_calls(client, gate):
 
 
 def test_call_of_an_ended_session_is_not_stored(client, runs, gate):
-    reply = client.start(client.call("wait"))
+    with given(JSON_GRACE=60):  # however slow the machine is
+        reply = client.start(client.call("wait"))
     client.loop.until(lambda: runs)
     sessions.end(client.session)
+    client.loop.do(reply.open)
     client.loop.until(reply.answered.done)
     assert reply.is_gone and reply.stream is None
 
@@ -597,7 +599,8 @@ def test_session_with_too_many_streams_answers_as_json(client, gate, monkeypatch
     assert reply.stream is None and text(reply.responses[0]) == "said"
     (response,) = client.post(client.call("ask")).responses
     assert response["result"]["isError"] and "Too many requests" in text(response)
-    assert client.post(client.call("kept")).is_overloaded
+    (refused,) = client.post(client.call("kept")).responses
+    assert refused["error"]["data"] == {"retryAfter": 1}
 
 
 # The end.

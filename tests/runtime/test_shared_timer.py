@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django_mcp.runtime.runtime import Service, SharedTimer, keep_alives
+from django_mcp.runtime.runtime import Service, SharedTimer
+from django_mcp.transports.http.shutdown import draining
 
 PERIOD = 0.02
 
@@ -125,7 +126,7 @@ def test_each_loop_has_its_own_timer():
 
 async def test_period_is_that_of_the_setting(settings):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"KEEPALIVE": PERIOD}
-    with joined(keep_alives(), one := CountingTarget()):
+    with joined(draining().keep_alives, one := CountingTarget()):
         await called(one, 1)
 
 

@@ -14,6 +14,7 @@ from django_mcp.runtime import threads
 from django_mcp.runtime.thread_pools import ThreadPool
 from django_mcp.storage import leases, poller
 from django_mcp.storage.stream_reader import StreamEnd, StreamReader
+from django_mcp.storage.wakeups import StreamWakeup
 
 T = TypeVar("T")
 SECONDS = 30
@@ -92,14 +93,21 @@ class Reader:
     """One connection to a stream: the events it received, and how it ended."""
 
     def __init__(
-        self, loop: Loop, stream: Any, number: int = 1, after: int = 0, *, stalled: bool = False
+        self,
+        loop: Loop,
+        stream: Any,
+        number: int = 1,
+        after: int = 0,
+        *,
+        stalled: bool = False,
+        opened: StreamWakeup | None = None,
     ) -> None:
         self.loop, self.events, self.signs = loop, [], 0
         self.ending: StreamEnd | None = None
         self.open = asyncio.Event()  # while it is cleared, the reader accepts no more events
         if not stalled:
             self.open.set()
-        tail = StreamReader(stream.session_id, stream.pk, number, after)
+        tail = StreamReader(stream.session_id, stream.pk, number, after, opened=opened)
         self.task = loop.begin(self._read(tail))
         loop.sleep(0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from django_mcp.calls.session_output import response_wakeup
 from django_mcp.models import Event, Stream
 from django_mcp.storage import event_log, streams
 from django_mcp.storage import stream_reader as module
@@ -55,6 +56,25 @@ def test_events_of_this_process_are_read_without_a_query(manual_loop, django_ass
     with django_assert_num_queries(0, using=_alias()):
         manual_loop.do(wake_readers, StreamWakeup(stream.pk, [(2, "b")]))
         assert reader.until(2)[1] == (2, "b")
+
+
+def test_events_of_an_opened_stream_are_read_without_a_query(
+    manual_loop, django_assert_num_queries
+):
+    stream = opened(messages=["a", "b"])
+    with django_assert_num_queries(0, using=_alias()):
+        reader = Reader(manual_loop, stream, opened=StreamWakeup(stream.pk, [(1, "a"), (2, "b")]))
+        assert reader.until(2) == [(1, "a"), (2, "b")]
+    append(manual_loop, stream, "c", wake=False)  # by another process
+    append(manual_loop, stream, "d")
+    assert reader.until(4)[2:] == [(3, "c"), (4, "d")]
+
+
+def test_opened_stream_with_many_events_is_read_from_the_database(manual_loop, monkeypatch):
+    monkeypatch.setattr(module, "MAX_BUFFERED_EVENTS", 1)
+    stream = opened(messages=["a", "b"])
+    reader = Reader(manual_loop, stream, opened=StreamWakeup(stream.pk, [(1, "a"), (2, "b")]))
+    assert reader.until(2) == [(1, "a"), (2, "b")]
 
 
 def test_gap_in_wakeups_is_filled_from_the_database(manual_loop):
@@ -140,6 +160,37 @@ def test_finished_stream_ends_after_its_last_event(manual_loop):
     assert event_log.finish(one.pk, 0, "the end", stream.pk)
     manual_loop.do(wake_readers, StreamWakeup(stream.pk, changed=True))
     assert reader.ended() is StreamEnd.FINISHED and reader.events == [(1, "a"), (2, "the end")]
+
+
+def test_wakeup_with_the_last_event_ends_a_reader(manual_loop, django_assert_num_queries):
+    stream = opened(messages=["a"])
+    reader = Reader(manual_loop, stream)
+    reader.until(1)
+    with django_assert_num_queries(0, using=_alias()):
+        manual_loop.do(wake_readers, StreamWakeup(stream.pk, [(2, "the end")], closed=True))
+        assert reader.ended() is StreamEnd.FINISHED
+    assert reader.events == [(1, "a"), (2, "the end")]
+
+
+def test_wakeup_with_the_last_event_does_not_skip_earlier_ones(manual_loop):
+    stream = opened(one := call(), messages=["a"])
+    reader = Reader(manual_loop, stream)
+    reader.until(1)
+    append(manual_loop, stream, "b", wake=False)  # by another process
+    assert event_log.finish(one.pk, 0, "the end", stream.pk) == (3, True, 1)
+    manual_loop.do(wake_readers, StreamWakeup(stream.pk, [(3, "the end")], closed=True))
+    assert reader.ended() is StreamEnd.FINISHED
+    assert reader.events == [(1, "a"), (2, "b"), (3, "the end")]
+
+
+def test_wakeup_with_the_last_event_ends_a_reader_whose_stream_was_taken(manual_loop):
+    stream = opened(one := call(), messages=["a"])
+    reader = Reader(manual_loop, stream)
+    reader.until(1)
+    streams.take(stream.session, stream.pk)  # in another process, whose wake-up was lost
+    stored = event_log.finish(one.pk, 0, "the end", stream.pk)
+    manual_loop.do(wake_readers, response_wakeup(stream.pk, stored, "the end"))
+    assert reader.ended() is StreamEnd.TAKEN and reader.events == [(1, "a")]
 
 
 def test_poller_notices_the_end_of_a_stream(loop):

@@ -1,11 +1,10 @@
 """
 The MCP endpoint of one server, as an ASGI consumer of Channels.
 
-``MCPConsumer.answer`` checks the request, calls the function for its HTTP method (``METHODS``), and
-turns every error into a response. Each request gets exactly one response, so Channels' dispatch by
-message type and its channel layer are not used. While a response is in the making, ``watched``
-notices that the client disconnects, that its token is revoked or that the process shuts down, and
-cancels the work.
+``MCPConsumer`` checks the request, calls the function for its HTTP method (``METHODS``), and turns
+every error into a response. Each request gets exactly one response, so Channels' dispatch by
+message type and its channel layer are not used. ``watched`` is around the work of a request: it
+stops when the client disconnects, its token is revoked or the process shuts down.
 """
 
 from __future__ import annotations
@@ -17,21 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from channels.consumer import AsyncConsumer
 
-from ...calls.callers import revocations
-from ...changes.permission_rechecks import rechecks
 from ...exceptions import Busy
 from ...protocol import http_rules
 from ...protocol.jsonrpc import InternalError, Overloaded, ProtocolError, decode
 from ...runtime import address_probe
 from ...runtime.address_probe import REQUEST_HEADER as ADDRESS_PROBE
-from ...runtime.runtime import disconnect_checks
 from ...storage.databases import is_unmigrated
 from ...storage.jobs import BROKEN
 from . import legacy_sse, sessions, stateless
 from .authentication import check_session, identify
 from .request import Application, ClientDisconnected, Exchange, RequestRejected
 from .security import challenge, guard, preflight
-from .shutdown import ENDING, RETRY_AFTER, UNKNOWN, draining
+from .shutdown import ENDING, RETRY_AFTER, UNKNOWN
+from .stateless import STATELESS_REVISIONS
 
 if TYPE_CHECKING:
     from ...declarations.server import Server
@@ -53,7 +50,11 @@ class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
     def __init__(self, server: Server, page: Application | None = None) -> None:
         self.server, self.page = server, page
 
+    async def dispatch(self, message: Any) -> None:
+        raise NotImplementedError("A request is answered as a whole.")
+
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer the request; turn every exception into a response."""
         try:
             exchange = Exchange(self.server, scope, receive, send)
         except RequestRejected as refused:
@@ -61,17 +62,8 @@ class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
             exchange = Exchange(self.server, {**scope, "headers": ()}, receive, send)
             await exchange.refuse(refused)
             return
-        await self.answer(exchange)
-
-    async def dispatch(self, message: Any) -> None:
-        raise NotImplementedError("A request is answered as a whole.")
-
-    async def answer(self, exchange: Exchange) -> None:
-        """Answer the request; turn every exception into a response."""
-        # Installs the signal handlers. A server without ASGI lifespan calls nothing earlier.
-        draining()
         try:
-            if self.page is not None and is_visit(exchange):
+            if exchange.method in VISITS and self.page is not None and is_visit(exchange):
                 guard(exchange, VISITS)
                 await exchange.hand_over(self.page)
                 return
@@ -115,14 +107,14 @@ def _seen_address(exchange: Exchange) -> tuple[tuple[bytes, bytes], ...]:
 
 async def post(exchange: Exchange) -> None:
     """Answer a POST of one message or a batch. Raise ``RequestRejected``."""
-    if (id := legacy_sse.addressed(exchange)) is not None:
+    if exchange.server.sse and (id := legacy_sse.addressed(exchange)) is not None:
         await _post_to_stream(exchange, id)
         return
     header = exchange.revision_header
-    fresh = header is not None and stateless.stands_alone(None, header)
-    await identify(exchange, None if fresh else exchange.session_id)
-    _check_types(exchange)
-    message = await _message(exchange)
+    await identify(exchange, None if header in STATELESS_REVISIONS else exchange.session_id)
+    if not http_rules.NEEDED["POST"] <= http_rules.accepts(exchange.headers.get("accept")):
+        raise RequestRejected(406, "Accept must list application/json and text/event-stream.")
+    message = await _read_message(exchange)
     if stateless.stands_alone(message, header):
         await watched(exchange, stateless.post(exchange, message))
     else:
@@ -133,13 +125,20 @@ async def post(exchange: Exchange) -> None:
 async def _post_to_stream(exchange: Exchange, id: str) -> None:
     """Answer a POST over HTTP+SSE, whose responses go to the session's stream."""
     await identify(exchange, id, legacy_sse.NAME)
-    _check_content(exchange)
     check_session(exchange)
-    message = await _message(exchange)
+    message = await _read_message(exchange)
     await watched(exchange, legacy_sse.post(exchange, message))
 
 
-async def _message(exchange: Exchange) -> Any:
+async def _read_message(exchange: Exchange) -> Any:
+    """Return the decoded body. Raise ``RequestRejected``."""
+    headers = exchange.headers
+    if not http_rules.is_json(headers.get("content-type")):
+        raise RequestRejected(415, "Content-Type must be application/json.")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise RequestRejected(
+            415, "The body must not be compressed.", ((b"accept-encoding", b"identity"),)
+        )
     raw = await exchange.body()
     try:
         return decode(raw)
@@ -149,15 +148,17 @@ async def _message(exchange: Exchange) -> Any:
 
 async def get(exchange: Exchange) -> None:
     """Send a stream of a session. Over HTTP+SSE this opens or resumes the session."""
-    if stateless.stands_alone(None, exchange.revision_header):
+    if exchange.revision_header in STATELESS_REVISIONS:
         raise RequestRejected(405, "This revision has no GET.", ((b"allow", b"POST"),))
     over_sse = legacy_sse.is_meant(exchange)
     if over_sse:
         await identify(exchange, legacy_sse.resumed_id(exchange), legacy_sse.NAME)
     else:
         await identify(exchange, exchange.session_id)
-    if not (over_sse and legacy_sse.takes_anything(exchange)):
-        _check_stream(exchange)
+    accept = exchange.headers.get("accept")
+    is_optional = over_sse and accept is None  # the first revision does not require the header
+    if not is_optional and not http_rules.NEEDED["GET"] <= http_rules.accepts(accept):
+        raise RequestRejected(406, "Accept must list text/event-stream.")
     check_session(exchange)
     await exchange.body()
     await watched(exchange, (legacy_sse if over_sse else sessions).get(exchange))
@@ -165,7 +166,7 @@ async def get(exchange: Exchange) -> None:
 
 async def delete(exchange: Exchange) -> None:
     """Delete a session."""
-    if stateless.stands_alone(None, exchange.revision_header):
+    if exchange.revision_header in STATELESS_REVISIONS:
         raise RequestRejected(405, "This revision has no DELETE.", ((b"allow", b"POST"),))
     if (id := legacy_sse.addressed(exchange)) is not None:
         await identify(exchange, id, legacy_sse.NAME)
@@ -192,53 +193,29 @@ OURS = (http_rules.PROTOCOL_VERSION, http_rules.SESSION_ID, http_rules.LAST_EVEN
 
 
 def is_visit(exchange: Exchange) -> bool:
-    """Whether a browser asks the endpoint for an HTML page."""
+    """Whether a GET or HEAD asks for an HTML page, as a browser does."""
     headers = exchange.headers
-    return (
-        exchange.method in VISITS
-        and http_rules.takes_page(headers.get("accept"))
-        and not any(name in headers for name in OURS)
-    )
-
-
-def _check_types(exchange: Exchange) -> None:
-    headers = exchange.headers
-    if not http_rules.NEEDED["POST"] <= http_rules.accepts(headers.get("accept")):
-        raise RequestRejected(406, "Accept must list application/json and text/event-stream.")
-    _check_content(exchange)
-
-
-def _check_stream(exchange: Exchange) -> None:
-    if not http_rules.NEEDED["GET"] <= http_rules.accepts(exchange.headers.get("accept")):
-        raise RequestRejected(406, "Accept must list text/event-stream.")
-
-
-def _check_content(exchange: Exchange) -> None:
-    headers = exchange.headers
-    if not http_rules.is_json(headers.get("content-type")):
-        raise RequestRejected(415, "Content-Type must be application/json.")
-    if headers.get("content-encoding", "identity").lower() != "identity":
-        raise RequestRejected(
-            415, "The body must not be compressed.", ((b"accept-encoding", b"identity"),)
-        )
+    return http_rules.takes_page(headers.get("accept")) and headers.keys().isdisjoint(OURS)
 
 
 async def watched(exchange: Exchange, work: Awaitable[None]) -> None:
-    """Await ``work``, and cancel it when the client disconnects or the process shuts down."""
-    watch, process, timer = TaskCanceller(exchange), draining(), disconnect_checks()
-    process.begin(watch)
-    timer.join(watch)
+    """Await ``work`` as an open request: ``Exchange.cut`` may cancel it before its end."""
+    requests = exchange.open_requests
+    requests.open.add(exchange)
+    requests.first_checks.join(exchange)
     try:
         await work
     except asyncio.CancelledError:
         if not exchange.is_cut():
             raise
-        if not exchange.gone.is_set():
-            await exchange.refuse(exchange.cancel_response or _ended(exchange))
+        if not exchange.gone:
+            revoked = challenge(exchange, invalid=True) if exchange.is_revoked else None
+            await exchange.refuse(revoked or _ended(exchange))
     finally:
-        timer.leave(watch)
-        process.done(watch)
-        watch.leave()
+        requests.first_checks.leave(exchange)
+        requests.done(exchange)
+        if exchange.watcher is not None:
+            exchange.watcher.cancel()
 
 
 def _ended(exchange: Exchange) -> RequestRejected:
@@ -251,66 +228,3 @@ def _ended(exchange: Exchange) -> RequestRejected:
         if exchange.at_work
         else RequestRejected(503, ENDING, RETRY_AFTER)
     )
-
-
-class TaskCanceller:
-    """Watch over the current task, which answers a request, and cancel it when it has to stop."""
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange, self._task = exchange, asyncio.current_task()
-        self._watcher: asyncio.Task[None] | None = None
-
-    def tick(self) -> None:
-        """Start to watch for a disconnect and for revoked permissions.
-
-        This is called only for requests that last for ``FIRST_CHECK_SECONDS``: most end
-        earlier and need no extra task.
-        """
-        disconnect_checks().leave(self)
-        revocations().attend()
-        # Only for streams: a call of a POST is followed once it has lasted a while.
-        if self._exchange.method == "GET":
-            rechecks().attend()
-        self._watcher = asyncio.get_running_loop().create_task(self._watch())
-
-    async def _watch(self) -> None:
-        try:
-            await self._exchange.left()
-        except Exception:
-            logger.exception("The connection of a client failed; its call is stopped")
-            self._exchange.gone.set()
-        self.cut()
-
-    def leave(self) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
-
-    # The caller's token or permission is revoked.
-
-    @property
-    def owner(self) -> str:
-        kept = self._exchange.owner
-        return self._exchange.principal.key if kept is None else kept
-
-    def revoke(self) -> None:
-        if self._exchange.when_revoked is not None:
-            self._exchange.when_revoked()
-        else:
-            self._exchange.cancel_response = challenge(self._exchange, invalid=True)
-            self.cut()
-
-    # The process is shutting down.
-
-    def end(self) -> None:
-        if self._exchange.when_ending is not None:
-            self._exchange.when_ending()
-
-    def late(self) -> None:
-        if self._exchange.when_late is not None:
-            self._exchange.when_late()
-        else:
-            self.cut()
-
-    def cut(self) -> None:
-        if self._task is not None:
-            self._exchange.cut(self._task)

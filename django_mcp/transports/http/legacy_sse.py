@@ -35,7 +35,7 @@ from ...storage.jobs import run_with_retries
 from ...storage.wakeups import Event, StreamWakeup, wake_readers
 from .request import RequestRejected
 from .sessions import GONE, attend, handle_events, run_initialize
-from .shutdown import RETRY_AFTER, draining
+from .shutdown import RETRY_AFTER
 from .streams import RETRY_MILLISECONDS, StreamPosition, follow, may_hear
 
 if TYPE_CHECKING:
@@ -70,11 +70,6 @@ def addressed(exchange: Exchange) -> str | None:
 def is_meant(exchange: Exchange) -> bool:
     """Whether a GET is of HTTP+SSE: it has no session id of Streamable HTTP."""
     return bool(exchange.server.sse) and http_rules.SESSION_ID not in exchange.headers
-
-
-def takes_anything(exchange: Exchange) -> bool:
-    """Whether there is no Accept header: the first revision does not require one."""
-    return "accept" not in exchange.headers
 
 
 class ResumePosition(NamedTuple):
@@ -143,7 +138,7 @@ async def get(exchange: Exchange) -> None:
     attend()
     cursor, session = _cursor(exchange), exchange.session
     if cursor is None or session is None:
-        draining().check()
+        exchange.check_shutdown()
         cursor = ResumePosition(sessions.new_id())
         session = await _begun(exchange, cursor.key)
         at = StreamPosition(session.current or 0)

@@ -1,8 +1,9 @@
 """One HTTP request and its response over ASGI, with size limits, timeouts and backpressure.
 
 ``Exchange`` limits the size and the time of everything that a client sends while it arrives. A
-response is started once and ended once. Code that rejects a request raises ``RequestRejected``. All
-of it runs in the event loop.
+response is started once and ended once. Code that rejects a request raises ``RequestRejected``. The
+task that answers a request is cancelled when the client disconnects, when its token is revoked, and
+at the end of a shutdown. All of it runs in the event loop.
 
 ``Backpressure`` makes a stream wait for a slow client, so that unsent data does not fill the
 memory. Of the supported servers only daphne buffers without a limit instead of letting ``send``
@@ -12,23 +13,28 @@ wait. Its Twisted connection says when its buffer is full.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...calls.callers import revocations
+from ...changes.permission_rechecks import rechecks
 from ...conf import project
 from ...protocol import http_rules
-from ...protocol.jsonrpc import InvalidRequest, ProtocolError, encode
+from ...protocol.jsonrpc import Id, InvalidRequest, Overloaded, ProtocolError, encode
 from ...protocol.revisions import LATEST_HANDSHAKE, encode_error
 from ...runtime.address_probe import REQUEST_HEADER as ADDRESS_PROBE
-from ...runtime.runtime import body_timeouts
+from .shutdown import ENDING, RETRY_AFTER, draining
 
 if TYPE_CHECKING:
     from ...auth.principal import Principal
     from ...declarations.server import Server
     from ...models import Session
+
+logger = logging.getLogger("django_mcp")
 
 
 class Backpressure:
@@ -86,6 +92,7 @@ _LISTS = frozenset(("accept", "x-forwarded-host"))
 NOTHING: tuple[tuple[bytes, bytes], ...] = ()
 # For responses that leave the body unread: the connection cannot serve another request.
 CLOSE = ((b"connection", b"close"),)
+BODY_SECONDS = 15.0  # after which a request body times out
 MAX_SKIPPED, SKIPPED = 65_536, 1.0  # bytes and seconds of an ignored body that are read
 # No proxy may cache an error.
 REFUSAL = (b"cache-control", b"no-store")
@@ -115,40 +122,49 @@ class ClientDisconnected(Exception):
 class Exchange:
     """One HTTP request to ``server``, and its response.
 
-    ``authentication.identify`` sets ``principal`` and ``session``.
+    ``authentication.identify`` sets ``principal`` and ``session``. Create it in the task that
+    answers the request.
     """
 
     principal: Principal
-    owner: str | None = None  # the principal's key, once a stream has dropped the principal
     session: Session | None = None
     no_session: RequestRejected | None = None  # the error, if the request names an invalid session
+    kept_owner: str | None = None  # the principal's key, once a stream has dropped the principal
     # Callbacks for the start of a shutdown, for the end of its grace period, and for a revoked
     # token or permission.
     when_ending: Callable[[], object] | None = None
     when_late: Callable[[], object] | None = None
     when_revoked: Callable[[], object] | None = None
-    # The response, if the work was cancelled for a reason.
-    cancel_response: RequestRejected | None = None
+    # Asks the running call to stop. It is called before its task is cancelled, because a
+    # cancellation does not reach code in a thread.
+    stop: Callable[[], object] | None = None
+    size = 0  # bytes of the body, as far as received
+    begun = ended = False  # the response
+    gone = False  # whether the client has disconnected
+    is_revoked = False  # whether the work was cancelled because the token was revoked
     at_work = False  # whether a call may have begun, so that a retry could repeat its effect
+    watcher: asyncio.Task[None] | None = None  # waits for the disconnect, if the work lasts
+    _is_read = _is_too_slow = False  # the body
+    _body_timer: asyncio.TimerHandle | None = None
+    _cuts = 0  # how often ``cut`` has cancelled the task
     _flow: Backpressure | None = None
 
     def __init__(self, server: Server, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
         self.server, self.scope = server, scope
         self.received = time.monotonic()
         self._receive, self._send = receive, send
+        # The first request installs the signal handlers. A server without ASGI lifespan calls
+        # nothing earlier.
+        self.open_requests = draining()
+        task = asyncio.current_task()
+        assert task is not None, "ASGI servers call an application in a task."
+        self._task = task
         self.method: str = scope["method"]
         self.headers = read_headers(scope["headers"])
         self.revision_header = self.headers.get(http_rules.PROTOCOL_VERSION)
         self.session_id = self.headers.get(http_rules.SESSION_ID)
         self.host: str | None = None
         self.cors: tuple[tuple[bytes, bytes], ...] = NOTHING
-        self.size = 0  # bytes of the body, as far as received
-        self.begun = self.ended = self._is_read = False
-        self.gone = asyncio.Event()  # set when the client disconnects
-        # Asks the running call to stop. It is called before its task is cancelled, because a
-        # cancellation does not reach code in a thread.
-        self.stop: Callable[[], object] | None = None
-        self._cuts = 0
 
     @property
     def remote(self) -> str:
@@ -163,47 +179,69 @@ class Exchange:
 
         Raise ``RequestRejected`` if it is too large or too slow, or ``ClientDisconnected``.
         """
-        length = self.headers.get("content-length", "0")
+        length, limit = self.headers.get("content-length", "0"), project.DATA_UPLOAD_MAX_MEMORY_SIZE
         if not (length.isascii() and length.isdigit()) or len(length) > 15:
             raise RequestRejected(400, "Content-Length is no number.", CLOSE)
-        self._check_size(int(length))
-        timeout, timer = BodyTimeout(), body_timeouts()
-        timer.join(timeout)
+        if limit is not None and int(length) > limit:
+            raise RequestRejected(413, "The body is too large.", CLOSE)
+        parts: list[bytes] = []
+        self.open_requests.first_checks.join(self)
         try:
-            return await self._whole()
+            while not self._is_read:
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnected
+                if part := message.get("body"):
+                    parts.append(part)
+                    self.size += len(part)
+                if limit is not None and self.size > limit:
+                    raise RequestRejected(413, "The body is too large.", CLOSE)
+                self._is_read = not message.get("more_body")
         except asyncio.CancelledError:
-            timeout.check()
+            # Not if something else has cancelled the task too.
+            if self._is_too_slow and self._task.uncancel() == 0:
+                raise RequestRejected(408, "The body took too long.", CLOSE) from None
             raise
         finally:
-            timer.leave(timeout)
+            self.open_requests.first_checks.leave(self)
+            if self._body_timer is not None:
+                self._body_timer.cancel()
+        return b"".join(parts)
 
-    async def _whole(self) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnected
-            part: bytes = message.get("body", b"")
-            size += len(part)
-            self._check_size(size)
-            self.size = size
-            if not message.get("more_body"):
-                self._is_read = True
-                return b"".join((*parts, part)) if parts else part
-            if part:
-                parts.append(part)
+    def tick(self) -> None:
+        """Time the body, or wait for a disconnect: called once (``OpenRequests.first_checks``).
 
-    def _check_size(self, size: int) -> None:
-        limit = project.DATA_UPLOAD_MAX_MEMORY_SIZE
-        if limit is not None and size > limit:
-            raise RequestRejected(413, "The body is too large.", CLOSE)
+        Most bodies and most work end before, and need no timer and no task of their own.
+        """
+        self.open_requests.first_checks.leave(self)
+        loop = asyncio.get_running_loop()
+        if not self._is_read:
+            self._body_timer = loop.call_later(BODY_SECONDS, self._stop_reading)
+            return
+        revocations().attend()
+        # Only for streams: a call of a POST is followed once it has lasted a while.
+        if self.method == "GET":
+            rechecks().attend()
+        self.watcher = loop.create_task(self._watch())
+
+    def _stop_reading(self) -> None:
+        self._is_too_slow = True
+        self._task.cancel()
+
+    async def _watch(self) -> None:
+        """Cancel the work when the client disconnects."""
+        try:
+            await self.left()
+        except Exception:
+            logger.exception("The connection of a client failed; its call is stopped")
+            self.gone = True
+        self.cut()
 
     async def left(self) -> None:
         """Wait until the client disconnects. Call it only after the body was read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self.gone.set()
+        self.gone = True
 
     # The response of another ASGI application.
 
@@ -229,31 +267,61 @@ class Exchange:
         except OSError:
             raise ClientDisconnected from None
 
-    # Cancellation, by the client or by a shutdown.
+    # The methods of an ``OpenRequest``: a revoked token or a shutdown stops the work.
 
-    def cut(self, task: asyncio.Task[Any]) -> None:
-        """Cancel ``task``, which answers the request."""
+    @property
+    def owner(self) -> str:
+        """The key of the principal, "" for an anonymous client."""
+        return self.principal.key if self.kept_owner is None else self.kept_owner
+
+    def revoke(self) -> None:
+        if self.when_revoked is not None:
+            self.when_revoked()
+        else:
+            self.is_revoked = True
+            self.cut()
+
+    def shut_down(self) -> None:
+        if self.when_ending is not None:
+            self.when_ending()
+
+    def late(self) -> None:
+        if self.when_late is not None:
+            self.when_late()
+        else:
+            self.cut()
+
+    def cut(self) -> None:
+        """Cancel the task that answers the request."""
         if self.stop is not None:
             self.stop()
         self._cuts += 1
-        task.cancel()
+        self._task.cancel()
 
     def is_cut(self) -> bool:
-        """Whether only ``cut`` has cancelled the current task. Undo these cancellations."""
-        task = asyncio.current_task()
-        if task is None or not self._cuts:
+        """Whether only ``cut`` has cancelled the task. Undo these cancellations."""
+        if not self._cuts:
             return False
         while self._cuts:
             self._cuts -= 1
-            task.uncancel()
-        return not task.cancelling()
+            self._task.uncancel()
+        return not self._task.cancelling()
 
     def survives(self) -> bool:
         """Whether only ``cut`` has cancelled the task, and the client still waits for a response.
 
         Undo the cancellations if so.
         """
-        return self.cancel_response is None and not self.gone.is_set() and self.is_cut()
+        return not self.is_revoked and not self.gone and self.is_cut()
+
+    def check_shutdown(self, about: Id | None = None) -> None:
+        """Raise ``RequestRejected`` (503) during shutdown: no call begins any more.
+
+        ``about`` is the id of the JSON-RPC request.
+        """
+        if self.open_requests.ending:
+            error = Overloaded(str(ENDING), data=ENDING.data, about=about)
+            raise RequestRejected(503, error, (*RETRY_AFTER, *CLOSE))
 
     # The response. These raise ``ClientDisconnected`` if the server reports that the client has
     # disconnected.
@@ -265,10 +333,18 @@ class Exchange:
     async def text(self, status: int, text: str, headers: Pairs = NOTHING) -> None:
         """Send a message that is encoded as JSON already."""
         body = text.encode()
-        given = http_rules.JSON_HEADERS if body else NOTHING
-        length = (b"content-length", str(len(body)).encode())
-        await self._start(status, [*given, *((length,) if status != 204 else ()), *headers])
-        await self._write(body, last=True)
+        given = [*(http_rules.JSON_HEADERS if body else NOTHING), *headers, *self.cors]
+        if status != 204:
+            given.append((b"content-length", b"%d" % len(body)))
+        if self.method == "HEAD":
+            body = b""  # RFC 9110, 9.3.2
+        self.begun = True
+        try:
+            await self._send({"type": "http.response.start", "status": status, "headers": given})
+            self.ended = True
+            await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        except OSError:
+            raise ClientDisconnected from None
 
     async def refuse(self, refused: RequestRejected) -> None:
         """Send an error response; if a response has begun already, only end it.
@@ -279,7 +355,10 @@ class Exchange:
             if not self.begun:
                 if self._is_coming() and CLOSE[0] not in refused.headers:
                     await self._skip()
-                await self.json(refused.status, _error(refused), (*refused.headers, REFUSAL))
+                headers = (*refused.headers, REFUSAL)
+                if not str(self.scope.get("http_version", "1.1")).startswith("1"):
+                    headers = tuple(one for one in headers if one not in CLOSE)  # RFC 9113, 8.2.2
+                await self.json(refused.status, _error(refused), headers)
             elif not self.ended:
                 await self.end()
 
@@ -306,19 +385,14 @@ class Exchange:
                     size += len(message.get("body", b""))
                     self._is_read = not message.get("more_body")
 
-    async def start_sse(self, headers: Pairs = NOTHING) -> None:
-        await self._start(200, [*http_rules.SSE_HEADERS, *headers])
-        self._flow = flow_of(self._send)
-
-    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    async def start_sse(self) -> None:
         self.begun = True
-        headers += self.cors
-        if not str(self.scope.get("http_version", "1.1")).startswith("1"):
-            headers = [pair for pair in headers if pair not in CLOSE]  # RFC 9113, 8.2.2
+        headers = [*http_rules.SSE_HEADERS, *self.cors]
         try:
-            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         except OSError:
             raise ClientDisconnected from None
+        self._flow = flow_of(self._send)
 
     async def write(self, data: bytes) -> None:
         """Write a part of a stream, and wait until the connection takes more."""
@@ -338,23 +412,6 @@ class Exchange:
             await self._send({"type": "http.response.body", "body": data, "more_body": not last})
         except OSError:
             raise ClientDisconnected from None
-
-
-class BodyTimeout:
-    """The timeout of the current task's wait for a body (a ``TimerTarget``)."""
-
-    def __init__(self) -> None:
-        self._task, self._is_over = asyncio.current_task(), False
-
-    def tick(self) -> None:
-        if self._task is not None and not self._is_over:
-            self._is_over = True
-            self._task.cancel()
-
-    def check(self) -> None:
-        """Raise ``RequestRejected`` (408) if only this timeout has cancelled the task."""
-        if self._is_over and self._task is not None and self._task.uncancel() == 0:
-            raise RequestRejected(408, "The body took too long.", CLOSE)
 
 
 def _error(refused: RequestRejected) -> dict[str, Any] | None:

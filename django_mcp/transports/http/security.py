@@ -189,7 +189,12 @@ def guard(exchange: Exchange, methods: Collection[str] = METHODS) -> None:
     """
     if exchange.method not in methods:
         raise RequestRejected(405, f"There is no {exchange.method[:20]} here.", (ALLOW,))
-    exchange.host = _host(exchange)
+    host = exchange.headers.get("host", "")
+    if project.USE_X_FORWARDED_HOST:
+        host = exchange.headers.get("x-forwarded-host", host)
+    if len(host) > MAX_HOST_LENGTH or not _is_allowed(host, allowed_hosts()):
+        raise RequestRejected(400, "This host is not allowed: see ALLOWED_HOSTS.")
+    exchange.host = host
     origin = exchange.headers.get("origin")
     if origin is None:
         return
@@ -220,15 +225,6 @@ def _parameters(exchange: Exchange) -> Iterable[bytes]:
 
 
 # Host.
-
-
-def _host(exchange: Exchange) -> str:
-    host = exchange.headers.get("host", "")
-    if project.USE_X_FORWARDED_HOST:
-        host = exchange.headers.get("x-forwarded-host", host)
-    if len(host) > MAX_HOST_LENGTH or not _is_allowed(host, allowed_hosts()):
-        raise RequestRejected(400, "This host is not allowed: see ALLOWED_HOSTS.")
-    return host
 
 
 def allowed_hosts() -> tuple[str, ...]:

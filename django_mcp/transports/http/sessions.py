@@ -31,7 +31,7 @@ from ...storage.jobs import run_with_retries
 from ...storage.wakeups import StreamWakeup, wake_readers
 from .request import Pairs, RequestRejected
 from .security import check_names, check_scopes
-from .shutdown import RETRY_AFTER, draining, retry_after
+from .shutdown import draining, retry_after
 from .streams import (
     EventIdEncoding,
     StreamPosition,
@@ -184,10 +184,11 @@ async def handle_events(
     asked = [event for event in events if isinstance(event, ClientCall)]
     for call in asked:
         check_names(exchange, call)
-        draining().check(call.id)
+        exchange.check_shutdown(call.id)
     await check_scopes(exchange, asked)
     for event in events:
-        await _handle_event(session, exchange.principal, event)
+        if not isinstance(event, ClientCall):
+            await _handle_event(session, exchange.principal, event)
     return asked
 
 
@@ -217,12 +218,14 @@ async def _answer(exchange: Exchange, post_response: PostResponse, *, batch: boo
         assert post_response.stream is not None
         session, returns = post_response.session.pk, post_response.connection.revision.priming
         # Clients of revisions without priming cannot resume the stream.
-        at = StreamPosition(post_response.stream)
-        await follow(exchange, session, EventIdEncoding(primed=returns), at, may_return=returns)
+        at, encoding = StreamPosition(post_response.stream), EventIdEncoding(primed=returns)
+        await follow(
+            exchange, session, encoding, at, may_return=returns, opened=post_response.take_opened()
+        )
     elif post_response.is_gone:
         raise RequestRejected(404, GONE)
-    elif post_response.responses:
-        await _at_once(exchange, post_response, batch=batch)
+    elif responses := post_response.responses:
+        await _at_once(exchange, post_response, responses, batch=batch)
         # The calls refer to the response. Without this, the reference cycle would keep all of it in
         # memory until the garbage collector runs.
         post_response.calls.clear()
@@ -231,15 +234,18 @@ async def _answer(exchange: Exchange, post_response: PostResponse, *, batch: boo
         await exchange.end()
 
 
-async def _at_once(exchange: Exchange, post_response: PostResponse, *, batch: bool) -> None:
+async def _at_once(
+    exchange: Exchange, post_response: PostResponse, responses: Sequence[JSON], *, batch: bool
+) -> None:
     texts = post_response.texts
     if batch:
         await exchange.text(200, f"[{','.join(texts)}]")
-    elif post_response.is_overloaded:
-        await exchange.text(503, texts[0], retry_after(post_response.responses[0]) or RETRY_AFTER)
+    elif overload := retry_after(responses[0]):
+        await exchange.text(503, texts[0], overload)
     else:
-        called, response = bool(post_response.calls), post_response.responses[0]
-        await exchange.text(http_rules.status(response, handshake=True, called=called), texts[0])
+        called = bool(post_response.calls)
+        status = http_rules.status(responses[0], handshake=True, called=called)
+        await exchange.text(status, texts[0])
 
 
 # The handshake.
@@ -315,7 +321,7 @@ class RunningSessionCalls:
         with draining().working(self):
             await call_manager().finish()
 
-    def end(self) -> None:
+    def shut_down(self) -> None:
         """Do nothing: the calls may use the grace period."""
 
     def late(self) -> None:

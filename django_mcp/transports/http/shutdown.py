@@ -25,9 +25,9 @@ from typing import Any, Protocol
 
 from ...calls.callers import revocations
 from ...changes.permission_rechecks import rechecks
-from ...protocol.jsonrpc import Id, InternalError, Overloaded
-from ...runtime.runtime import Service
-from .request import CLOSE, RequestRejected
+from ...conf import settings
+from ...protocol.jsonrpc import InternalError, Overloaded
+from ...runtime.runtime import Service, SharedTimer
 
 # Seconds for calls to finish. After Ctrl-C a person waits. After SIGTERM a process manager usually
 # sends SIGKILL ten seconds later.
@@ -37,6 +37,8 @@ ANSWER_SECONDS = (
 )
 CANCEL_SECONDS = 0.2  # seconds more, for each of two attempts to cancel the rest
 SECOND_SIGNAL_SECONDS = 0.2  # seconds for streams to end after a second signal
+# After one to two times this, a request gets a timer or a task of its own (``Exchange.tick``).
+FIRST_CHECK_SECONDS = 0.02
 RETRY_AFTER = ((b"retry-after", b"1"),)
 ENDING = Overloaded("The server is about to end. Try again.", data={"retryAfter": 1})
 UNKNOWN = InternalError("The server ended. This may or may not have been accepted.")
@@ -58,7 +60,7 @@ class OpenRequest(Protocol):
 
     def revoke(self) -> None: ...
 
-    def end(self) -> None:
+    def shut_down(self) -> None:
         """Start to end, because the shutdown has begun. Running calls may go on."""
 
     def late(self) -> None:
@@ -72,11 +74,15 @@ class OpenRequests:
     """The open requests of one event loop, and the state of its shutdown.
 
     ``ending`` is set when the shutdown starts, and ``is_late`` when the grace period is over. Only
-    signal handlers use ``is_signalled``, to tell the first signal from later ones.
+    signal handlers use ``is_signalled``, to tell the first signal from later ones. ``first_checks``
+    is for requests that wait for their client's body or are worked on, and ``keep_alives`` for
+    calls that may have to send keep-alives.
     """
 
     def __init__(self) -> None:
         self.open: set[OpenRequest] = set()
+        self.first_checks = SharedTimer(lambda: FIRST_CHECK_SECONDS)
+        self.keep_alives = SharedTimer(lambda: float(settings.KEEPALIVE or 0))
         self.at_start: set[Callable[[], None]] = set()  # called once, when the shutdown starts
         self.ending = self.is_late = self.is_signalled = False
         self.held: Callable[[], object] | None = None  # passes on the signal that began it
@@ -88,28 +94,16 @@ class OpenRequests:
 
     @contextlib.contextmanager
     def working(self, work: OpenRequest) -> Iterator[None]:
-        self.begin(work)
+        self.open.add(work)
         try:
             yield
         finally:
             self.done(work)
 
-    def begin(self, work: OpenRequest) -> None:
-        self.open.add(work)
-
     def done(self, work: OpenRequest) -> None:
         self.open.discard(work)
         if self.ending and not self.open:
             self._changed.set()
-
-    def check(self, about: Id | None = None) -> None:
-        """Raise ``RequestRejected`` (503) during shutdown.
-
-        ``about`` is the id of the JSON-RPC request.
-        """
-        if self.ending:
-            error = Overloaded(str(ENDING), data=ENDING.data, about=about)
-            raise RequestRejected(503, error, (*RETRY_AFTER, *CLOSE))
 
     async def finish(self, grace: float = GRACE["SIGTERM"]) -> None:
         """Shut down: end streams, wait ``grace`` seconds for calls, then answer or cancel them."""
@@ -117,7 +111,7 @@ class OpenRequests:
         if not self.ending:
             self.ending = True
             for work in list(self.open):
-                work.end()
+                work.shut_down()
             for start in self.at_start:
                 start()
         await self._rest()

@@ -46,11 +46,10 @@ from ...protocol.connection import STATELESS_KEYS, ClientCall, Connection
 from ...protocol.http_rules import mirrored
 from ...protocol.jsonrpc import JSON, Id, InternalError, InvalidRequest, encode
 from ...protocol.revisions import REVISIONS
-from ...runtime.runtime import keep_alives
 from .authentication import expiry_of, still, until
 from .request import ClientDisconnected, RequestRejected
 from .security import check_names, check_scopes
-from .shutdown import ENDING, draining, retry_after
+from .shutdown import ENDING, retry_after
 
 if TYPE_CHECKING:
     from ...auth.principal import Principal
@@ -162,17 +161,17 @@ class ResponseWriter(CallOutput):
 
 
 STEPS = StepRows()
+STATELESS_REVISIONS = frozenset(name for name, one in REVISIONS.items() if not one.handshake)
 
 
 def stands_alone(message: Any, header: str | None) -> bool:
     """Whether a message needs no session, by its ``_meta`` or the header MCP-Protocol-Version."""
-    params = message.get("params") if isinstance(message, dict) else None
-    meta = params.get("_meta") if isinstance(params, dict) else None
-    if isinstance(meta, dict) and not STATELESS_KEYS.isdisjoint(meta):
-        return True
-    if isinstance(message, dict) and message.get("method") == "initialize":
-        return False
-    return header in REVISIONS and not REVISIONS[header].handshake
+    match message:
+        case {"params": {"_meta": dict(meta)}} if not STATELESS_KEYS.isdisjoint(meta):
+            return True
+        case {"method": "initialize"}:
+            return False
+    return header in STATELESS_REVISIONS
 
 
 async def post(exchange: Exchange, message: Any) -> None:
@@ -180,26 +179,22 @@ async def post(exchange: Exchange, message: Any) -> None:
     connection = Connection(transport="http", lacks=partial(lacks, exchange.server))
     headers = mirrored(exchange.scope["headers"])
     received = connection.receive(message, exchange.revision_header, headers)
-    for reply in received.replies:
+    if received.replies:
+        reply = received.replies[0]
         await exchange.json(http_rules.status(reply, handshake=False, called=False), reply)
         return
     call = next((event for event in received.events if isinstance(event, ClientCall)), None)
+    if call is None and "method" not in message:
+        raise RequestRejected(400, InvalidRequest("Nothing was asked that this could answer"))
     if call is None:
-        await _acknowledge(exchange, message)
+        await exchange.json(202)
         return
     if call.method == "subscriptions/listen" and exchange.size > MAX_REQUEST_BYTES:
         raise RequestRejected(413, "This is too much to listen to.")
     check_names(exchange, call)
-    draining().check(call.id)
+    exchange.check_shutdown(call.id)
     await check_scopes(exchange, [call])
     await StatelessCall(exchange, connection, call, headers).run()
-
-
-async def _acknowledge(exchange: Exchange, message: JSON) -> None:
-    """Accept a notification; raise ``RequestRejected`` for a response to no request."""
-    if "method" not in message:
-        raise RequestRejected(400, InvalidRequest("Nothing was asked that this could answer"))
-    await exchange.json(202)
 
 
 class StatelessCall:
@@ -226,9 +221,8 @@ class StatelessCall:
     async def run(self) -> None:
         """Run the call and answer it; stop it if the client disconnects."""
         self._exchange.stop = self._active.stop.set
-        if (task := asyncio.current_task()) is not None:
-            self._active.interrupt = partial(self._exchange.cut, task)
-        timer = keep_alives()
+        self._active.interrupt = self._exchange.cut
+        timer = self._exchange.open_requests.keep_alives
         timer.join(self._outbox)
         try:
             # The runner is not stored on self: it refers to this object, and the reference cycle
@@ -255,7 +249,8 @@ class StatelessCall:
 
     def _stopped(self) -> JSON:
         """Return the error for a call that was stopped while its client was connected."""
-        stopped = ENDING if draining().ending else InternalError("The call was stopped")
+        is_ending = self._exchange.open_requests.ending
+        stopped = ENDING if is_ending else InternalError("The call was stopped")
         return self._connection.error(self._call, self._active.refusal or stopped)
 
     async def _answer(self, message: JSON) -> None:
@@ -269,8 +264,13 @@ class StatelessCall:
             await self._outbox.answer(text)
             return
         self._outbox.close()
-        status, headers = _status(message)
-        await self._exchange.text(status, text, headers)
+        if "error" not in message:
+            await self._exchange.text(200, text)
+        elif later := retry_after(message):
+            await self._exchange.text(503, text, later)
+        else:
+            status = http_rules.status(message, handshake=False, called=True)
+            await self._exchange.text(status, text)
 
     # The ``ClientSession`` of protocol methods.
 
@@ -293,14 +293,6 @@ class StatelessCall:
             await listens.listen(id, wanted, places)
         finally:  # break the reference cycle, which would keep the request in memory
             self._outbox.when_full = exchange.when_ending = exchange.when_revoked = None
-
-
-def _status(message: JSON) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
-    if "error" not in message:
-        return 200, ()
-    if later := retry_after(message):
-        return 503, later
-    return http_rules.status(message, handshake=False, called=True), ()
 
 
 class ListenResponse:

@@ -127,7 +127,7 @@ class ClientPinger:
     """
 
     def __init__(self, exchange: Exchange, tail: StreamReader) -> None:
-        self._exchange, self._tail, self._task = exchange, tail, asyncio.current_task()
+        self._exchange, self._tail = exchange, tail
         self._count = 0
         self._is_due = self._is_over = False
         self._sent = ""  # the id of the last ping
@@ -151,10 +151,9 @@ class ClientPinger:
             "session=%s stream=%s",
             settings.PING_INTERVAL, self._tail.session, self._tail.stream,
         )  # fmt: skip
-        if self._task is not None:
-            # The task may be blocked in a write to a client that reads nothing. Only a
-            # cancellation ends that.
-            self._exchange.cut(self._task)
+        # The task may be blocked in a write to a client that reads nothing. Only a cancellation
+        # ends that.
+        self._exchange.cut()
 
     def take(self) -> bytes:
         """Return the ping to write now, encoded as an SSE event, or ``b""`` if none is due."""
@@ -243,30 +242,39 @@ async def follow(
     at: StreamPosition,
     *,
     may_return: bool,
+    opened: StreamWakeup | None = None,
 ) -> None:
     """Send a stream to the client, from a position, until this connection has to end.
 
     ``session`` is the primary key. ``may_return`` says whether the client can reconnect for the
-    rest. Raise ``ClientDisconnected`` if the client disconnects.
+    rest. ``opened`` is for a stream that this request has opened, as in ``StreamReader``. Raise
+    ``ClientDisconnected`` if the client disconnects.
     """
     expires, later = expiry_of(exchange.principal), 0 if may_return else MAX_OVERTIME_SECONDS
     _forget_request(exchange)
-    await _begin(exchange, session, encoding, at)
     if at.given is not None:
+        await _begin(exchange, session, encoding, at)
         await exchange.write(encoding.events(at.stream, at.given))
-    else:
-        with StreamReader(session, at.stream, at.number, at.after, may_return=may_return) as tail:
-            _watch_ends(exchange, tail, encoding)
-            pinging = ClientPinger(exchange, tail)
-            if at.has_news or encoding.is_shared:
-                ping_timer().join(pinging)
-            try:
-                with until(expires, partial(tail.end, StreamEnd.EXPIRED), later=later):
-                    ending = await _send_events(exchange, tail, at, encoding, pinging)
-            finally:
-                pinging.end()
-        if ending in COMES_BACK:
-            await _let_go(exchange, tail, at, encoding)
+        await exchange.end()
+        return
+    tail = StreamReader(
+        session, at.stream, at.number, at.after, may_return=may_return, opened=opened
+    )
+    del opened  # frees its messages: a connection may stay open for days
+    # Wake-ups arrive from here on, so that none is missed while the response begins.
+    with tail:
+        await _begin(exchange, session, encoding, at)
+        _watch_ends(exchange, tail, encoding)
+        pinging = ClientPinger(exchange, tail)
+        if at.has_news or encoding.is_shared:
+            ping_timer().join(pinging)
+        try:
+            with until(expires, partial(tail.end, StreamEnd.EXPIRED), later=later):
+                ending = await _send_events(exchange, tail, at, encoding, pinging)
+        finally:
+            pinging.end()
+    if ending in COMES_BACK:
+        await _let_go(exchange, tail, at, encoding)
     await exchange.end()
 
 
@@ -287,7 +295,7 @@ async def _begin(
 
 def _forget_request(exchange: Exchange) -> None:
     """Free the headers, session and user: a connection may stay open for days."""
-    exchange.owner = exchange.principal.key
+    exchange.kept_owner = exchange.principal.key
     exchange.headers, exchange.session, exchange.principal = {}, None, NOBODY
     exchange.revision_header = exchange.session_id = None
 
@@ -301,9 +309,10 @@ def _watch_ends(exchange: Exchange, tail: StreamReader, encoding: StreamEncoding
     else:
         exchange.when_late = partial(_late, tail)
     # A shutdown may have called the callbacks of this request before they were set.
-    if draining().ending and exchange.when_ending is not None:
+    process = draining()
+    if process.ending and exchange.when_ending is not None:
         exchange.when_ending()
-    if draining().is_late and exchange.when_late is not None:
+    if process.is_late and exchange.when_late is not None:
         exchange.when_late()
 
 

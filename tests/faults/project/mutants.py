@@ -120,7 +120,7 @@ class EventCorruption:
         self._corrupt = corrupt
 
     def __call__(self, execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
-        if EVENTS.match(str(sql)[:80]):
+        if EVENTS.match(str(sql)[:80]) and (many or PLACE.search(sql)):
             params = list(params)
             rows = [row[2] for row in params] if many else params
             streams = [row[0] for row in params] if many else PLACE.findall(sql)

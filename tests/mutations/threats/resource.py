@@ -50,14 +50,16 @@ ROWS = (
     ),
     Mutation(
         "T5", "a token has a scope of ours",
-        (Edit(VERIFIER, "return None if scopes & mcp.SCOPES.keys() else",
-              "return None if True else"),),
+        (Edit(VERIFIER, "if scopes.isdisjoint(mcp.SCOPES):", "if False:"),),
         ("test_token_without_a_scope_of_ours_is_rejected",),
     ),
     Mutation(
         "T7", "what a tool is told of a token has no token",
-        (Edit(VERIFIER, "row.application, expires=row.expires)",
-              "row.application, key=token, expires=row.expires)"),),
+        (Edit(VERIFIER,
+              "principal_or_error(_principal, next(rows) if TOKEN.fullmatch(token) else None,"
+              " server)",
+              "(row := next(rows)) and Principal(row.user, "
+              "Auth(frozenset(row.scope.split()), row.application, key=token))"),),
         ("test_tools_forms_and_views_do_not_get_the_token",),
     ),
     Mutation(

@@ -373,7 +373,7 @@ def test_fast_calls_create_no_disconnect_task(http, monkeypatch):
         await left(self)
 
     monkeypatch.setattr(Exchange, "left", counted)
-    monkeypatch.setattr("django_mcp.runtime.runtime.FIRST_CHECK_SECONDS", 5)
+    monkeypatch.setattr("django_mcp.transports.http.shutdown.FIRST_CHECK_SECONDS", 5)
     client = http()
     for _ in range(20):
         client.text("add", a=1, b=2)

@@ -9,8 +9,8 @@ import logging
 import pytest
 
 from django_mcp.protocol.jsonrpc import InvalidRequest
-from django_mcp.runtime import runtime
 from django_mcp.runtime.address_probe import REQUEST_HEADER as ADDRESS_PROBE
+from django_mcp.transports.http import request as module
 from django_mcp.transports.http.request import (
     MAX_HEADERS,
     MAX_HEADERS_SIZE,
@@ -97,7 +97,7 @@ def test_invalid_content_length_is_rejected(call, length):
 @pytest.mark.parametrize("first", [[], [b'{"json'], [b""]])
 def test_missing_body_times_out(http, monkeypatch, method, first):
     """Attack: idle connections, of which a server can hold only a limited number."""
-    monkeypatch.setattr(runtime, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(module, "BODY_SECONDS", 0.05)
     client = http(revision="2025-11-25")
     accept = {"accept": "text/event-stream"} if method == "GET" else {}
     talk = client.open(method, "/mcp", first, client.headers() | accept, more=True)
@@ -106,7 +106,7 @@ def test_missing_body_times_out(http, monkeypatch, method, first):
 
 
 def test_slow_body_times_out(call, monkeypatch):
-    monkeypatch.setattr(runtime, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(module, "BODY_SECONDS", 0.1)
     client, raw, headers = call
     talk = client.open("POST", "/mcp", [], headers, more=True)
     for byte in raw:
@@ -118,7 +118,7 @@ def test_slow_body_times_out(call, monkeypatch):
 
 
 def test_slow_body_within_the_timeout_is_read(call, monkeypatch):
-    monkeypatch.setattr(runtime, "BODY_SECONDS", 5)
+    monkeypatch.setattr(module, "BODY_SECONDS", 5)
     client, raw, headers = call
     talk = client.open("POST", "/mcp", [raw[:10]], headers, more=True)
     client.sleep(0.05)
@@ -350,6 +350,6 @@ def test_remaining_body_is_read_up_to_a_limit(call, monkeypatch):
     talk = client.open("POST", "/mcp", [b"x" * 10_000] * 15, refused)
     talk.wait()
     assert not talk._inbox.empty()
-    monkeypatch.setattr("django_mcp.transports.http.request.SKIPPED", 0.05)
+    monkeypatch.setattr(module, "SKIPPED", 0.05)
     talk = client.open("POST", "/mcp", [b"x"], refused, more=True)
     assert talk.wait().status == 401

@@ -8,7 +8,9 @@ import threading
 from datetime import timedelta
 
 import pytest
-from django.db import OperationalError
+from django.conf import settings
+from django.db import OperationalError, connections
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 import django_mcp as mcp
@@ -17,7 +19,7 @@ from django_mcp.changes import broadcaster
 from django_mcp.exceptions import Busy
 from django_mcp.models import Call, Event, Session, Stream, Token
 from django_mcp.runtime import threads
-from django_mcp.storage import retention, streams
+from django_mcp.storage import poller, retention, streams
 from django_mcp.transports.http import sessions as transport
 from django_mcp.transports.http import streams as resuming
 from django_mcp.transports.http.request import ClientDisconnected, Exchange
@@ -185,7 +187,7 @@ def test_anonymous_session_stores_the_network_of_its_connection(http, server, mo
     ("scope", "remote"),
     [({"client": ("2001:db8::1", 5)}, "2001:db8::1"), ({"client": None}, ""), ({}, "")],
 )
-def test_remote_address_is_that_of_the_connection(scope, remote):
+async def test_remote_address_is_that_of_the_connection(scope, remote):
     headers = [(b"x-forwarded-for", b"198.51.100.1")]
     made = Exchange(None, {"method": "POST", "headers": headers, **scope}, None, None)
     assert made.remote == remote
@@ -604,3 +606,12 @@ def test_sent_events_equal_the_stored_events(newest):
     written = Event.objects.order_by("seq").values_list("data", flat=True)
     assert [event.data for event in talk.sse.found if event.data] == list(written)
     assert [json.loads(data) for data in written] == talk.messages
+
+
+def test_events_of_this_process_are_sent_without_reading_them_back(newest, monkeypatch):
+    monkeypatch.setattr(poller, "POLL_INTERVAL_SECONDS", 60)
+    with CaptureQueriesContext(connections[settings.DJANGO_MCP["DATABASE"]]) as queries:
+        talk = waiting(newest, "count", to=3).wait()
+    assert progress(talk) == [1, 2, 3] and "result" in talk.messages[-1]
+    read = [one["sql"] for one in queries if one["sql"].startswith("SELECT")]
+    assert not [sql for sql in read if "django_mcp_event" in sql]

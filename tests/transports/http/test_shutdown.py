@@ -34,7 +34,7 @@ class OpenRequest:
         self.ends, self.yields, self.cuts = ends, yields, 0
         self.over = asyncio.Event()
 
-    def end(self) -> None:
+    def shut_down(self) -> None:
         if self.ends:
             self.over.set()
 
@@ -120,7 +120,7 @@ async def test_request_is_asked_to_end_once():
     work = OpenRequest(ends=False, yields=100)
     await start(work)
     told = []
-    work.end = lambda: told.append(1)
+    work.shut_down = lambda: told.append(1)
     await asyncio.gather(draining().finish(GRACE), draining().finish(GRACE))
     assert told == [1]
     work.over.set()
