@@ -77,4 +77,4 @@ def subscribe(number: int) -> None:
             )
             for key in islice(keys, SUBSCRIPTIONS_OF_SESSION)
         )
-    change_log.declare(change_log.SESSIONS, ["benchmarks.city"])
+    change_log.declare(change_log.SESSIONS_HOLDER, ["benchmarks.city"])

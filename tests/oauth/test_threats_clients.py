@@ -341,14 +341,14 @@ def test_consent_during_deletion_of_the_client_is_no_server_error(shared_db, web
 def test_client_deleted_during_the_request_is_an_error_page(web, alice, monkeypatch):
     """T10: between the first and the second read of its row."""
     id = register(web, INSPECTOR).json()["client_id"]
-    client, look = Application.objects.get(client_id=id), authorization_request._validated
+    client, look = Application.objects.get(client_id=id), authorization_request._run_validation
 
     def meanwhile(*args):
         found = look(*args)
         assert registration_limits.delete_if_stale([id]) == [id]
         return found
 
-    monkeypatch.setattr(authorization_request, "_validated", meanwhile)
+    monkeypatch.setattr(authorization_request, "_run_validation", meanwhile)
     assert authorize_and_redeem(client, alice) == (400, None)
 
 

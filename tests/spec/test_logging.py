@@ -195,7 +195,7 @@ def test_unknown_level_in_a_tool_is_an_error(connect, server, revision, level):
 
 
 def test_messages_over_the_rate_limit_are_dropped(connect, server, revision, settings):
-    number, per_second = rate_limits.rate("log")  # without any setting
+    number, per_second = rate_limits._read(rate_limits.DEFAULTS["log"])  # without any setting
     assert 0 < number <= 20_000 and 0 < per_second <= 2_000
     settings.DJANGO_MCP = {"RATES": {"log": "5/3600"}}
 
