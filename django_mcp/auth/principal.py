@@ -174,31 +174,12 @@ class NotYetKnown(Exception):
         self.find_out = find_out
 
 
-def principal_or_error(
-    look_up: Callable[[T, Any], Principal | None], token: T, server: Any
-) -> Principal | Exception | None:
-    """Return what ``look_up`` returns or raises."""
-    try:
-        return look_up(token, server)
-    except Exception as error:
-        return error
-
-
 class LookupVerifier:
     """Base class of token verifiers that query the database: subclasses define ``lookup``.
 
     The endpoint calls ``lookup`` in the thread job that also finds the session. If a subclass
     overrides ``verify``, only that is called.
     """
-
-    _only_looks_up = True  # whether ``verify`` is not overridden
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls._only_looks_up = cls.verify is LookupVerifier.verify
-        if "lookup" in vars(cls) and "_lookup_all" not in vars(cls):
-            # Or the ``_lookup_all`` of a parent would bypass what this ``lookup`` checks.
-            cls._lookup_all = LookupVerifier._lookup_all  # type: ignore[method-assign]
 
     def lookup(self, token: str, server: Any) -> Principal | None:
         """Return the principal of ``token``, or None if it is invalid.
@@ -207,17 +188,34 @@ class LookupVerifier:
         """
         raise NotImplementedError
 
-    def _lookup_all(
-        self, requests: Sequence[tuple[str, Any]]
-    ) -> list[Principal | Exception | None]:
-        """Look up several tokens, each for a server. Subclasses of this package use one query.
-
-        Return an error instead of raising it: a token must not affect the requests of others.
-        """
-        return [principal_or_error(self.lookup, token, server) for token, server in requests]
-
     async def verify(self, token: str, server: Any) -> Principal | None:
         return await looked_up(partial(threads.lookups.run, self.lookup, token, server))
+
+
+LookUpAll = Callable[[Sequence[tuple[str, Any]]], "list[Principal | Exception | None]"]
+
+
+def batched(look_up_all: LookUpAll) -> Callable[[T], T]:
+    """Decorate a method ``lookup`` with a function that does the same for several tokens.
+
+    It takes pairs of a token and a server, and returns a principal, an error or None for each.
+    """
+
+    def decorate(lookup: T) -> T:
+        vars(lookup)["look_up_all"] = look_up_all
+        return lookup
+
+    return decorate
+
+
+def batch_of(verifier: LookupVerifier) -> LookUpAll | None:
+    """Return the function by which ``verifier`` looks up several tokens, or None.
+
+    It is an attribute of the function, so a ``lookup`` that a subclass, a mixin or a test has put
+    in its place has none: what that one checks is not bypassed.
+    """
+    found: LookUpAll | None = getattr(verifier.lookup, "look_up_all", None)
+    return found
 
 
 async def looked_up(look_up: Callable[[], Awaitable[T]]) -> T:
@@ -260,13 +258,16 @@ def _groups(paths: tuple[str, ...]) -> list[tuple[bool, tuple[TokenVerifier, ...
     return _grouped(_instances(paths))
 
 
+def _only_looks_up(verifier: TokenVerifier) -> bool:
+    """Whether it is a ``LookupVerifier`` that does not override ``verify``."""
+    is_lookup = isinstance(verifier, LookupVerifier)
+    return is_lookup and type(verifier).verify is LookupVerifier.verify
+
+
 def _grouped(
     verifiers: tuple[TokenVerifier, ...],
 ) -> list[tuple[bool, tuple[TokenVerifier, ...]]]:
-    return [
-        (key, tuple(group))
-        for key, group in groupby(verifiers, lambda one: getattr(one, "_only_looks_up", False))
-    ]
+    return [(key, tuple(group)) for key, group in groupby(verifiers, _only_looks_up)]
 
 
 @lru_cache(maxsize=8)

@@ -106,7 +106,7 @@ class Batch:
 class ActiveCall:
     """A running call. ``stop`` is set when it is cancelled.
 
-    ``_lock`` makes ``end`` wait for a ``say`` in another thread. Without it a message could follow
+    ``_lock`` makes ``end`` wait for a ``send`` in another thread. Without it a message could follow
     the response, which the protocol forbids.
     """
 

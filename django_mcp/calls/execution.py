@@ -288,7 +288,7 @@ def _in_thread(run: CallRun, work: Invocation) -> dict[str, Any]:
 def admitted(request: Request, work: Invocation) -> dict[str, Any]:
     """Return the validated arguments if the caller may use the declaration.
 
-    Raise ``work.unknown``, ``InsufficientScope`` or ``Unsupported`` if not.
+    Raise ``work.unknown()``, ``InsufficientScope`` or ``Unsupported`` if not.
     """
     # First the permission: errors about arguments would reveal that the declaration exists.
     check(work.declaration, request, work.unknown)

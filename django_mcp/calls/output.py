@@ -210,7 +210,7 @@ class ClientNotifier:
     def pause(self) -> None:
         """Block a thread that sends faster than the event loop writes.
 
-        It does nothing in the event loop, which must write meanwhile. It runs before ``say`` takes
+        It does nothing in the event loop, which must write meanwhile. It runs before ``send`` takes
         the lock of the call: the event loop takes that lock too, and would wait instead of writing.
         """
         if _is_in_loop() or not environment().runs_jobs_in_parallel:

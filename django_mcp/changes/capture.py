@@ -252,7 +252,8 @@ class TransactionChanges:
         # A client that began to follow a model during the transaction has read the log before this
         # commit, so without this it would miss the change.
         if self._skipped and watched(self._skipped):
-            record_with_row(self._alias, (ROWS, sorted(self._skipped)))
+            followed = (model for model in self._skipped if watched([model]))
+            record_with_row(self._alias, (ROWS, sorted(followed)))
         if self._recorded:
             wake_for_changes()
 

@@ -33,7 +33,7 @@ from oauth2_provider.models import (
 from oauth2_provider.settings import oauth2_settings
 
 from ..auth.last_used import LastUsedTimes
-from ..auth.principal import Auth, LookupVerifier, Principal, key_parts, principal_or_error
+from ..auth.principal import Auth, LookupVerifier, Principal, batched, key_parts
 from ..conf import settings as mcp
 from ..storage.compiled_queries import column_names, fetch, instance
 from ..verifiers.protected_resource import canonical, challenge, resource
@@ -81,12 +81,11 @@ def find(tokens: Sequence[str]) -> list[FoundToken | None]:
     is_constant = not (all_tokens.query.where or visible_users.query.where)
     alias = all_tokens.db
     checksums = [hashlib.sha256(token.encode()).hexdigest() for token in tokens]
-    found = fetch(
-        alias, _by_checksum, set(checksums), *models, settings.UPSTREAM is not None,
+    rows = fetch(
+        alias, _by_checksum, checksums, *models, settings.UPSTREAM is not None,
         is_constant=is_constant,
     )  # fmt: skip
-    rows = {row[0]: row[1:] for row in found}
-    return [_found(alias, rows.get(checksum)) for checksum in checksums]
+    return [_found(alias, row) for row in rows]
 
 
 def _querysets(token_model: Any, user_model: Any) -> tuple[QuerySet[Any], QuerySet[Any]]:
@@ -154,7 +153,8 @@ def _found(alias: str, row: Sequence[Any] | None) -> FoundToken | None:
     related: Iterator[Any] = (instance(model, alias, values) for model in _related().values())
     user, application, owner = related
     if owner is not None:
-        application.user = owner  # fills the cache of the foreign key: no further query
+        # Fills the cache of the foreign key: no further query. An assignment would ask the routers.
+        application._meta.get_field("user").set_cached_value(application, owner)
     is_blocked, has_profile, last_used, *binding = values
     client_last_used = last_used or NEVER if has_profile else None
     return FoundToken._make(
@@ -168,6 +168,20 @@ OWNER_COLUMNS = ("user", "application__user", "application")
 PAIRS_PER_QUERY = 200  # principals in one query
 
 
+def look_up_all(requests: Sequence[tuple[str, Server]]) -> list[Principal | Exception | None]:
+    """Return the principal of each token at its server, or None, or the error for it."""
+    well_formed = [token for token, _ in requests if TOKEN.fullmatch(token)]
+    rows = iter(find(well_formed)) if well_formed else iter(())
+    found: list[Principal | Exception | None] = []
+    for token, server in requests:
+        try:
+            row = next(rows) if TOKEN.fullmatch(token) else None
+            found.append(None if row is None else _principal(row, server))
+        except Exception as error:  # it must not affect the other requests
+            found.append(error)
+    return found
+
+
 class OAuthTokens(LookupVerifier):
     """The ``TokenVerifier`` for tokens that ``django_mcp.oauth`` issues."""
 
@@ -179,16 +193,12 @@ class OAuthTokens(LookupVerifier):
     def asked(self) -> list[str]:
         return default_scopes()
 
+    @batched(look_up_all)
     def lookup(self, token: str, server: Server) -> Principal | None:
-        (found,) = _look_up([(token, server)])
+        (found,) = look_up_all([(token, server)])
         if isinstance(found, Exception):
             raise found
         return found
-
-    def _lookup_all(
-        self, requests: Sequence[tuple[str, Server]]
-    ) -> list[Principal | Exception | None]:
-        return _look_up(requests)
 
     def challenge(self, server: Server) -> dict[str, str]:
         return challenge(server, self.asked)
@@ -226,22 +236,8 @@ class OAuthTokens(LookupVerifier):
 # Checks of tokens.
 
 
-def _look_up(requests: Sequence[tuple[str, Server]]) -> list[Principal | Exception | None]:
-    """Return the principal of each token at its server, or None, or the error for it."""
-    well_formed = [token for token, _ in requests if TOKEN.fullmatch(token)]
-    if not well_formed:
-        return [None] * len(requests)
-    rows = iter(find(well_formed))
-    return [
-        principal_or_error(_principal, next(rows) if TOKEN.fullmatch(token) else None, server)
-        for token, server in requests
-    ]
-
-
-def _principal(row: FoundToken | None, server: Server) -> Principal | None:
+def _principal(row: FoundToken, server: Server) -> Principal | None:
     """Return the principal of a token's row; None if the token is not valid at ``server``."""
-    if row is None:
-        return None
     user: Any = _user(row) if row.application is not None else None
     scopes = frozenset(row.scope.split())
     if reason := _rejection_reason(row, user, scopes, server):

@@ -33,7 +33,7 @@ import asgiref.sync
 
 from ..conf import settings
 from ..exceptions import Busy
-from .runtime import environment
+from .runtime import call_safely, environment
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -329,7 +329,7 @@ def _run_unattended(function: Callable[[], object]) -> None:
     if not environment().has_background_services:
         return
     try:
-        function()
+        call_safely(function)
     except Exception:
         logger.exception("A background job failed")
 

@@ -8,17 +8,29 @@ so that few statements are compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+import secrets
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from copy import deepcopy
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
+from django.core.exceptions import EmptyResultSet
 from django.db import connections, models
 
 M = TypeVar("M", bound=models.Model)
 MAX_VALUES = 64  # in one statement
-# Stands for the nth value in the compiled parameters.
-PLACEHOLDERS = tuple(f"value {number}" for number in range(MAX_VALUES))
+# Stand for the values in the compiled parameters. Random, so that no parameter of the project's own
+# filters is taken for one.
+_random = secrets.token_hex(16)
+PLACEHOLDERS = tuple(f"{_random} {number}" for number in range(MAX_VALUES))
+# A row of these can be given to two callers.
+IMMUTABLE = frozenset(
+    (type(None), bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal, UUID)
+)
 
 
 class Statement(NamedTuple):
@@ -29,13 +41,18 @@ class Statement(NamedTuple):
     params: Sequence[Any]
     columns: Sequence[Any]
 
+    def parameters(self, values: Sequence[str]) -> list[Any]:
+        by_placeholder = dict(zip(PLACEHOLDERS, values, strict=False))
+        return [
+            by_placeholder.get(param, param) if isinstance(param, str) else param
+            for param in self.params
+        ]
+
     def rows(self, alias: str, values: Sequence[str]) -> Iterator[Sequence[Any]]:
         """Execute it for as many values as it was compiled for. Return Python values."""
-        by_placeholder = dict(zip(PLACEHOLDERS, values, strict=False))
-        params = [by_placeholder.get(param, param) for param in self.params]
         connection = connections[alias]
         with connection.cursor() as cursor:
-            cursor.execute(self.sql, params)
+            cursor.execute(self.sql, self.parameters(values))
             found = cursor.fetchall()
         compiler = self.query.get_compiler(connection=connection)
         converters = compiler.get_converters(self.columns)
@@ -45,23 +62,40 @@ class Statement(NamedTuple):
 def fetch(
     alias: str,
     query: Callable[..., models.QuerySet[Any]],
-    values: Collection[str],
+    values: Sequence[str],
     *args: Hashable,
     is_constant: bool = True,
-) -> Iterator[Sequence[Any]]:
-    """Return the rows that ``query(values, *args)`` finds in the database ``alias``.
+) -> list[Sequence[Any] | None]:
+    """Return for each value the other columns of its row in the database ``alias``, or None.
 
-    ``query`` is a function of a module. It returns a ``values_list`` of the rows with one of the
-    given values. Pass ``is_constant=False`` if its SQL may differ for the same ``args``, such as
-    with the time: then it is compiled each time. One statement runs for each ``MAX_VALUES`` values.
+    ``query`` is a function of a module. ``query(values, *args)`` returns a ``values_list`` of the
+    rows with one of the values, which are in the first column. Pass ``is_constant=False`` if its
+    SQL may differ for the same ``args``, such as with the time: then it is compiled each time. One
+    statement runs for each ``MAX_VALUES`` values. If a value occurs again, mutable columns of its
+    row are copied, because two callers may change what they get.
     """
-    pending, vendor = list(values), connections[alias].vendor
+    pending, vendor = list(dict.fromkeys(values)), connections[alias].vendor
+    rows: dict[Any, Sequence[Any]] = {}
     while pending:
         some, pending = pending[:MAX_VALUES], pending[MAX_VALUES:]
         size = 1 << (len(some) - 1).bit_length()
-        compile_query = _compiled_once if is_constant else _compile
-        statement = compile_query(query, args, alias, vendor, size)
-        yield from statement.rows(alias, some + some[-1:] * (size - len(some)))
+        try:
+            compile_query = _compiled_once if is_constant else _compile
+            statement = compile_query(query, args, alias, vendor, size)
+        except EmptyResultSet:  # a filter of the project that no row can meet
+            break
+        found = statement.rows(alias, some + some[-1:] * (size - len(some)))
+        rows |= {row[0]: row[1:] for row in found}
+    result, taken = [], set[str]()
+    for value in values:
+        row = rows.get(value)
+        result.append(_copied(row) if row is not None and value in taken else row)
+        taken.add(value)
+    return result
+
+
+def _copied(row: Sequence[Any]) -> Sequence[Any]:
+    return [value if type(value) in IMMUTABLE else deepcopy(value) for value in row]
 
 
 def _compile(

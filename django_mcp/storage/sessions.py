@@ -132,11 +132,11 @@ def find_all(ids: Sequence[str]) -> list[Session | None]:
 
     An id that occurs twice gets two instances, because the caller may change them.
     """
-    digests = [digest_of(id) if ID.match(id) else "" for id in ids]
-    alias, unique = settings.DATABASE, set(filter(None, digests))
-    rows = {row[0]: row for row in fetch(alias, _by_digest, unique)}
-    now = databases.now() if rows else None
-    return [_instance(alias, rows.get(digest), now) for digest in digests]
+    digests = [digest_of(id) for id in ids if ID.match(id)]
+    alias = settings.DATABASE
+    rows = iter(fetch(alias, _by_digest, digests) if digests else ())
+    now = databases.now() if digests else None
+    return [_instance(alias, next(rows) if ID.match(id) else None, now) for id in ids]
 
 
 def _by_digest(digests: Sequence[str]) -> QuerySet[Any]:
@@ -145,7 +145,7 @@ def _by_digest(digests: Sequence[str]) -> QuerySet[Any]:
 
 
 def _instance(alias: str, row: Sequence[Any] | None, now: datetime | None) -> Session | None:
-    session = None if row is None else instance(Session, alias, iter(row[1:]))
+    session = None if row is None else instance(Session, alias, iter(row))
     if session is None or now is None or session.last_seen < expiry_time(now):
         return None
     if session.last_seen < now - LAST_SEEN_PRECISION:
@@ -158,7 +158,9 @@ def _touch(session: Session, now: datetime) -> None:
     # request does not fail for it: ``last_seen`` is written again with the next one.
     try:
         with transaction.atomic(using=settings.DATABASE):
-            rows(Session).filter(pk=session.pk).update(last_seen=now)
+            # If another transaction has locked the session, do not wait: this job finds the
+            # sessions of other requests too.
+            unlocked(rows(Session).filter(pk=session.pk)).update(last_seen=now)
     except DatabaseError:
         logger.warning("last_seen of session %s could not be updated", session.pk, exc_info=True)
     else:

@@ -23,7 +23,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from ..auth.last_used import LastUsedTimes
-from ..auth.principal import Auth, LookupVerifier, Principal, key_parts, principal_or_error
+from ..auth.principal import Auth, LookupVerifier, Principal, batched, key_parts
 from ..auth.scopes import NAME
 from ..models import Token
 from ..storage.compiled_queries import column_names, fetch, instance
@@ -38,19 +38,29 @@ ROWS_PER_QUERY = 500  # rows per query: databases limit the number of parameters
 logger = logging.getLogger("django_mcp")
 
 
+def look_up_all(requests: Sequence[tuple[str, Server]]) -> list[Principal | Exception | None]:
+    """Return the principal of each token at its server, or None, or the error for it."""
+    well_formed = [token for token, _ in requests if SECRET.fullmatch(token)]
+    rows = iter(_rows(well_formed)) if well_formed else iter(())
+    found: list[Principal | Exception | None] = []
+    for token, server in requests:
+        try:
+            row = next(rows) if SECRET.fullmatch(token) else None
+            found.append(None if row is None else _principal(row, server))
+        except Exception as error:  # it must not affect the other requests
+            found.append(error)
+    return found
+
+
 class PersonalAccessTokens(LookupVerifier):
     """The ``TokenVerifier`` for tokens made in the admin or by ``manage.py mcp_token``."""
 
+    @batched(look_up_all)
     def lookup(self, token: str, server: Server) -> Principal | None:
-        (found,) = _look_up([(token, server)])
+        (found,) = look_up_all([(token, server)])
         if isinstance(found, Exception):
             raise found
         return found
-
-    def _lookup_all(
-        self, requests: Sequence[tuple[str, Server]]
-    ) -> list[Principal | Exception | None]:
-        return _look_up(requests)
 
     def still_valid(self, keys: Collection[str]) -> dict[str, bool]:
         """Return for each principal of a personal token whether the token is still valid.
@@ -81,18 +91,6 @@ def _valid_tokens(pks: Collection[int]) -> QuerySet[Token]:
     return _of_visible_users(Token.objects.select_related("user").filter(pk__in=pks, revoked=None))
 
 
-def _look_up(requests: Sequence[tuple[str, Server]]) -> list[Principal | Exception | None]:
-    """Return the principal of each token at its server, or None, or the error for it."""
-    well_formed = [token for token, _ in requests if SECRET.fullmatch(token)]
-    if not well_formed:
-        return [None] * len(requests)
-    rows = iter(_rows(well_formed))
-    return [
-        principal_or_error(_principal, next(rows) if SECRET.fullmatch(token) else None, server)
-        for token, server in requests
-    ]
-
-
 def _rows(secrets: Sequence[str]) -> list[Token | None]:
     """Return the token of each secret with its user, by one query, or None.
 
@@ -102,9 +100,8 @@ def _rows(secrets: Sequence[str]) -> list[Token | None]:
     # A filter of the project's manager may depend on the time.
     is_constant = not user_model._default_manager.all().query.where
     digests = [Token.digest_of(secret) for secret in secrets]
-    found = fetch(alias, _by_digest, set(digests), user_model, is_constant=is_constant)
-    rows = {row[0]: row[1:] for row in found}
-    return [_token(alias, user_model, rows.get(digest)) for digest in digests]
+    rows = fetch(alias, _by_digest, digests, user_model, is_constant=is_constant)
+    return [_token(alias, user_model, row) for row in rows]
 
 
 def _by_digest(digests: Sequence[str], user_model: Any) -> QuerySet[Any]:
@@ -118,14 +115,13 @@ def _token(alias: str, user_model: Any, row: Sequence[Any] | None) -> Token | No
         return None
     values = iter(row)
     token: Any = instance(Token, alias, values)
-    token.user = instance(user_model, alias, values)
+    # Fills the cache of the foreign key: no further query. An assignment would ask the routers.
+    Token._meta.get_field("user").set_cached_value(token, instance(user_model, alias, values))
     return cast(Token, token)
 
 
-def _principal(row: Token | None, server: Server) -> Principal | None:
+def _principal(row: Token, server: Server) -> Principal | None:
     """Return the principal of a token's row; None if the token is not valid at ``server``."""
-    if row is None:
-        return None
     if reason := _rejection_reason(row, server, timezone.now()):
         logger.info("Access token %s was refused: %s", row.pk, reason)
         return None

@@ -444,7 +444,7 @@ def test_failing_verifier_is_a_500_without_details(
 
 @BOTH
 @pytest.mark.parametrize(
-    "place", ["verifiers.PersonalAccessTokens.lookup", "storage.sessions.find"]
+    "place", ["verifiers.PersonalAccessTokens.lookup", "storage.sessions.find_all"]
 )
 def test_unavailable_database_is_a_503(http, guarded_server, alice, revision, place, monkeypatch):
     client = http(token_of(alice), server=guarded_server, revision=revision)

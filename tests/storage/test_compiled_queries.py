@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 
 
 def by_text(texts):
-    return Note.objects.filter(text__in=texts).values_list("text")
+    return Note.objects.filter(text__in=texts).values_list("text", "pk")
 
 
 def notes(number):
@@ -26,41 +26,53 @@ def notes(number):
 def test_rows_of_all_values_are_found(number):
     texts = notes(number)
     with CaptureQueriesContext(connection) as queries:
-        found = [text for (text,) in fetch("default", by_text, [*texts[:-1], "unknown"])]
-    assert sorted(found) == sorted(texts[:-1])
+        found = fetch("default", by_text, [*texts[:-1], "unknown"])
+    pks = dict(Note.objects.values_list("text", "pk"))
+    assert [row and list(row) for row in found] == [[pks[text]] for text in texts[:-1]] + [None]
     assert len(queries) == -(-number // MAX_VALUES)
 
 
 def test_no_value_takes_no_query(django_assert_num_queries):
     with django_assert_num_queries(0):
-        assert list(fetch("default", by_text, [])) == []
+        assert fetch("default", by_text, []) == []
 
 
 def test_value_is_a_parameter_and_not_part_of_the_sql():
     texts = ["' OR 1=1 --", *compiled_queries.PLACEHOLDERS[:2]]
     Note.objects.bulk_create(Note(text=text) for text in (*texts, "another"))
-    with CaptureQueriesContext(connection):
-        found = {text for (text,) in fetch("default", by_text, texts)}
-    assert found == set(texts)
+    found = fetch("default", by_text, texts)
+    assert len(found) == 3 and None not in found
 
 
 def test_statement_is_compiled_once_for_each_number_of_values(monkeypatch):
     texts = notes(8)
-    list(fetch("default", by_text, texts[:5]))
+    fetch("default", by_text, texts[:5])
     monkeypatch.setattr(compiled_queries, "_compile", None)
     for number in (5, 6, 7, 8):
-        assert len(list(fetch("default", by_text, texts[:number]))) == number
+        assert None not in fetch("default", by_text, texts[:number])
 
 
 def test_statement_that_is_not_constant_is_compiled_each_time():
     texts, hidden = notes(2), ["note 0"]
 
     def visible(texts):
-        return Note.objects.filter(text__in=texts).exclude(text__in=hidden).values_list("text")
+        return by_text(texts).exclude(text__in=hidden)
 
     for hidden[0] in ("note 0", "note 1"):
-        found = [text for (text,) in fetch("default", visible, texts, is_constant=False)]
-        assert set(found) == set(texts) - set(hidden)
+        found = fetch("default", visible, texts, is_constant=False)
+        assert [row is None for row in found] == [text in hidden for text in texts]
+
+
+def test_filter_that_no_row_can_meet_finds_nothing():
+    def nothing(texts):
+        return by_text(texts).filter(pk__in=[])
+
+    assert fetch("default", nothing, notes(2)) == [None, None]
+
+
+def test_parameter_that_is_a_list_is_kept():
+    statement = compiled_queries.Statement(None, "", [["a"], compiled_queries.PLACEHOLDERS[0]], ())
+    assert statement.parameters(["b"]) == [["a"], "b"]
 
 
 def test_instance_has_the_values_of_its_row():

@@ -293,7 +293,7 @@ def test_calls_of_an_abandoned_id_are_resumed_at_once_unless_they_still_run(
     made = loop.do(poller.poller)
     loop.until(lambda: made._states and not made._recount_timer.restart_if_due())
     runner.holding = {ended.pk, running.pk}
-    runner.stop = runner.recheck = lambda ids: runner.holding.discard(ended.pk)
+    runner.stop = runner.stop_if_lost = lambda ids: runner.holding.discard(ended.pk)
     with monkeypatch.context() as patch:
         patch.setattr(type(leases.lease), "is_doubtful", True)
         loop.until(lambda: not leases.lease._id)

@@ -8,10 +8,12 @@ import threading
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import UserManager
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 
-from django_mcp.auth.principal import LookupVerifier, Principal
+from django_mcp.auth.principal import LookupVerifier, Principal, _grouped, batch_of, batched
 from django_mcp.conf import settings
 from django_mcp.exceptions import Busy
 from django_mcp.models import Token
@@ -19,6 +21,7 @@ from django_mcp.runtime import threads
 from django_mcp.storage import sessions
 from django_mcp.transports.http import lookups
 from django_mcp.transports.http.lookups import LookupQueue
+from django_mcp.verifiers import personal_tokens
 from django_mcp.verifiers.personal_tokens import PersonalAccessTokens
 
 pytestmark = pytest.mark.django_db
@@ -26,22 +29,28 @@ SECONDS = 10
 TENANT = contextvars.ContextVar("TENANT", default="none")
 
 
-class Gate(LookupVerifier):
+class Gate:
     """Knows no token, and blocks on the token "blocked" until it is opened."""
 
     def __init__(self) -> None:
         self.opened, self.batches = threading.Event(), []
+        gate = self
 
-    def lookup(self, token: str, server: Any) -> Principal | None:
-        if token == "blocked":
-            assert self.opened.wait(SECONDS)
-        if token == "bad":
-            raise ValueError("a token that breaks the verifier")
-        return None
+        def look_up_all(requests):
+            tokens = [token for token, _ in requests]
+            gate.batches.append(tokens)
+            if "blocked" in tokens:
+                assert gate.opened.wait(SECONDS)
+            if "breaks the query" in tokens:
+                raise ValueError("a row that cannot be read")
+            return [ValueError(token) if token == "bad" else None for token in tokens]
 
-    def _lookup_all(self, requests):
-        self.batches.append([token for token, _ in requests])
-        return super()._lookup_all(requests)
+        class GateVerifier(LookupVerifier):
+            @batched(look_up_all)
+            def lookup(self, token: str, server: Any) -> Principal | None:
+                raise AssertionError("several tokens are looked up")
+
+        self.verifier = GateVerifier()
 
 
 @pytest.fixture
@@ -59,7 +68,7 @@ def queue():
 @pytest.fixture
 def find(queue, gate, server):
     """Start a look-up, and return its task."""
-    verifiers = (gate, PersonalAccessTokens())
+    verifiers = (gate.verifier, PersonalAccessTokens())
 
     def start(token, session_id=None, by=verifiers):
         return asyncio.ensure_future(queue.find(by, server, token, session_id))
@@ -122,8 +131,8 @@ async def test_requests_with_the_same_token_get_their_own_user(all_jobs_run, fin
 def test_tokens_are_found_by_one_query(alice, bob, server):
     requests = [(make_token(user), server) for user in (alice, bob, alice)]
     with CaptureQueriesContext(connection) as queries:
-        found = PersonalAccessTokens()._lookup_all(requests)
-    assert [one.get().user for one in found] == [alice, bob, alice] and len(queries) == 1
+        found = batch_of(PersonalAccessTokens())(requests)
+    assert [one.user for one in found] == [alice, bob, alice] and len(queries) == 1
 
 
 async def test_sessions_are_found_by_one_query(all_jobs_run, find, gate, alice):
@@ -163,7 +172,7 @@ async def test_requests_in_different_contexts_are_looked_up_apart(all_jobs_run, 
         TENANT.reset(reset)
     gate.opened.set()
     await asyncio.gather(*waiting)
-    assert sorted(gate.batches[lookups.MAX_JOBS :]) == [["1", "2"], ["3"], ["4"]]
+    assert sorted(gate.batches[lookups.MAX_JOBS :]) == [["1", "2", "4"], ["3"]]
 
 
 async def test_job_runs_in_the_context_of_its_requests(queue, server):
@@ -188,35 +197,128 @@ async def test_error_for_one_token_does_not_affect_others(all_jobs_run, find, ga
     assert isinstance(bad, ValueError) and good[0].user == alice
 
 
-async def test_failed_query_fails_its_requests_and_no_later_ones(
-    find, alice, monkeypatch, all_jobs_run, gate
-):
-    secret = await threads.tools.run(make_token, alice)
-    with monkeypatch.context() as patch:
-        patch.setattr(PersonalAccessTokens, "_lookup_all", lambda *given: 1 / 0)
-        for found in await asyncio.gather(
-            *(find(secret) for _ in range(5)), return_exceptions=True
-        ):
-            assert isinstance(found, ZeroDivisionError)
-    principal, _ = await find(secret)
-    assert principal.user == alice
+async def test_row_that_cannot_be_read_fails_only_its_request(all_jobs_run, find, gate, alice, bob):
+    """Attack: break the requests of others by data of one user. Each is looked up again, alone."""
+    secrets = [await threads.tools.run(make_token, user) for user in (alice, bob)]
+    await all_jobs_run()
+    waiting = [find(token) for token in (secrets[0], "breaks the query", secrets[1])]
+    gate.opened.set()
+    first, broken, last = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(broken, ValueError)
+    assert (first[0].user, last[0].user) == (alice, bob)
 
 
-def test_overridden_lookup_of_a_subclass_is_not_bypassed(alice, server):
-    """Attack: use a token that the ``lookup`` of the project's subclass rejects."""
+async def test_error_has_no_token_of_another_request(all_jobs_run, find, gate):
+    """Attack: read the tokens of others in the frames of an error that is reported."""
+    await all_jobs_run()
+    waiting = [find(token) for token in ("breaks the query", "the-secret-of-another")]
+    gate.opened.set()
+    broken, _ = await asyncio.gather(*waiting, return_exceptions=True)
+    frame, seen = broken.__traceback__, ""
+    while frame is not None:
+        names = frame.tb_frame.f_locals.items()
+        seen += "".join(repr(value) for name, value in names if name != "self")
+        frame = frame.tb_next
+    assert "breaks the query" in seen and "the-secret-of-another" not in seen
 
-    class Stricter(PersonalAccessTokens):
+
+@pytest.mark.parametrize("stricter_class", ["subclass", "mixin", "instance"])
+def test_overridden_lookup_is_not_bypassed(alice, server, stricter_class):
+    """Attack: use a token that the ``lookup`` of the project's class rejects."""
+
+    class Subclass(PersonalAccessTokens):
         def lookup(self, token: str, server: Any) -> Principal | None:
             found = super().lookup(token, server)
             return None if found is None or found.user == alice else found
 
-    class EvenStricter(Stricter):
+    class Mixin:
+        def lookup(self, token: str, server: Any) -> Principal | None:
+            found = super().lookup(token, server)
+            return None if found is None or found.user == alice else found
+
+    class Mixed(Mixin, PersonalAccessTokens):
         pass
 
+    patched = PersonalAccessTokens()
+    patched.lookup = lambda token, server: None
+    verifier = {"subclass": Subclass(), "mixin": Mixed(), "instance": patched}[stricter_class]
+    assert verifier.lookup(make_token(alice), server) is None
+    assert batch_of(verifier) is None and batch_of(PersonalAccessTokens())
+
+
+def test_verifier_that_delegates_to_another_is_asked_itself(settings):
+    """Attack: use a token that the ``verify`` of a wrapper rejects."""
+
+    class Wrapper:
+        def __init__(self) -> None:
+            self.inner = PersonalAccessTokens()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        async def verify(self, token: str, server: Any) -> Principal | None:
+            return None
+
+    assert [only for only, _ in _grouped((Wrapper(), PersonalAccessTokens()))] == [False, True]
+
+
+async def test_verifiers_of_the_project_look_up_one_token_in_each_job(all_jobs_run, find, gate):
+    """A context variable that one look-up sets is not seen by another."""
+    seen = []
+
+    class Setting(LookupVerifier):
+        def lookup(self, token: str, server: Any) -> Principal | None:
+            seen.append((token, TENANT.get()))
+            TENANT.set(token)
+            return None
+
+    verifiers = (Setting(),)
+    await all_jobs_run()
+    waiting = [find(token, by=verifiers) for token in "abc"]
+    gate.opened.set()
+    await asyncio.gather(*waiting)
+    assert sorted(seen) == [("a", "none"), ("b", "none"), ("c", "none")]
+
+
+async def test_cancelled_lookup_does_not_run(all_jobs_run, find, gate):
+    await all_jobs_run()
+    cancelled, other = find("cancelled"), find("other")
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.sleep(0)
+    gate.opened.set()
+    await other
+    assert gate.batches[lookups.MAX_JOBS :] == [["other"]]
+
+
+def test_user_of_a_repeated_token_has_columns_of_its_own(alice, server):
+    """Attack: change the user of a concurrent call by changing one's own."""
     secret = make_token(alice)
-    for verifier in (Stricter(), EvenStricter()):
-        assert verifier._lookup_all([(secret, server)])[0].get() is None
-    assert PersonalAccessTokens()._lookup_all([(secret, server)])[0].get()
+    Token.objects.update(scopes=["mcp"])
+    rows = personal_tokens._rows([secret, secret])
+    assert rows[0].scopes == rows[1].scopes == ["mcp"]
+    assert rows[0].scopes is not rows[1].scopes and rows[0].user is not rows[1].user
+
+
+def test_manager_that_shows_no_user_rejects_tokens(alice, server, monkeypatch):
+    class Nobody(UserManager[Any]):
+        def get_queryset(self) -> Any:
+            return super().get_queryset().filter(pk__in=[])
+
+    secret, manager = make_token(alice), Nobody()
+    manager.model = get_user_model()
+    monkeypatch.setattr(get_user_model()._meta, "default_manager", manager, raising=False)
+    assert PersonalAccessTokens().lookup(secret, server) is None
+
+
+def test_router_that_forbids_relations_does_not_affect_tokens(alice, server, settings):
+    class Forbidding:
+        def allow_relation(self, *given: Any, **hints: Any) -> bool:
+            return False
+
+    secret = make_token(alice)
+    settings.DATABASE_ROUTERS = [Forbidding()]
+    assert PersonalAccessTokens().lookup(secret, server).user == alice
 
 
 async def test_cancelled_request_does_not_disturb_its_job(all_jobs_run, find, gate, alice):
