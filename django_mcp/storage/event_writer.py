@@ -2,8 +2,8 @@
 Queue of messages that running calls send: written to the event log in batches, in the background.
 
 Each event loop has one ``EventWriter``. ``queue_message`` may be called from any thread and does
-not wait for the commit. One job at a time commits what all calls of the loop have queued, and wakes the stream
-readers after the commit.
+not wait for the commit. One job at a time commits what all calls of the loop have queued, and wakes
+the stream readers after the commit.
 
 The queue is bounded (backpressure): calls that send faster than the database writes are slowed
 down, and beyond the limits ``queue_message`` raises ``OutputTooLarge``. A caller awaits ``flush``

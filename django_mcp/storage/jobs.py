@@ -76,14 +76,13 @@ async def run_with_retries(function: Callable[..., T], *args: Any, **kwargs: Any
     pass ``is_retry=True``. ``Busy`` raised by ``function`` is not retried. Raise the database error
     if this job keeps failing while others succeed.
     """
-    pause, budget = FIRST_PAUSE_SECONDS, None
+    pause, budget = FIRST_PAUSE_SECONDS, RetryBudget()
     while True:
         try:
             outcome = await threads.log.run(_outcome, function, args, kwargs)
         except Busy:
             pass  # the queue of the pool is full: the job has not started
         except BROKEN as error:
-            budget = budget or RetryBudget()
             if not budget.allows_retry(error):
                 raise
             if is_break(error):

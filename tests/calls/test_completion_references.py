@@ -30,13 +30,13 @@ def asked(server):
 
 def test_prompt_reference_finds_the_prompt(asked, server):
     found, unknown = referred(asked(ref={"type": "ref/prompt", "name": "letter"}))
-    assert found is server._catalog.prompts["letter"] and "letter" in unknown.message
+    assert found is server._catalog.prompts["letter"] and "letter" in unknown().message
 
 
 @pytest.mark.parametrize("uri", ["policy://{name}", "policy://returns"])
 def test_resource_reference_finds_the_template_by_template_or_uri(asked, server, uri):
     found, unknown = referred(asked(ref={"type": "ref/resource", "uri": uri}))
-    assert found is server._catalog.templates["policy://{name}"] and unknown.data == {"uri": uri}
+    assert found is server._catalog.templates["policy://{name}"] and unknown().data == {"uri": uri}
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,11 @@ def project(issuer, monkeypatch):
     from django_mcp.auth import principal
 
     principal._instances.cache_clear()
+    principal._groups.cache_clear()
     with override_settings(DJANGO_MCP=whole, ROOT_URLCONF=run(URLS)):
         yield module
     principal._instances.cache_clear()
+    principal._groups.cache_clear()
 
 
 def test_system_checks_pass(project):

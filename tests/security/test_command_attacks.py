@@ -183,7 +183,7 @@ def test_symbolic_link_to_another_file_is_not_overwritten(tmp_path):
 
 @pytest.mark.parametrize("name", ['a"]\n[b', "a.b", "a b", "../x", "ü", "a" * 65])
 def test_invalid_server_name_is_rejected(name, db):
-    with pytest.raises(CommandError, match="--name is 1 to 64 letters"):
+    with pytest.raises(CommandError, match="--name must be 1 to 64 letters"):
         call_command("mcp_connect", "codex", "--name", name)
 
 

@@ -68,6 +68,7 @@ def asked(monkeypatch):
 
     def put(*made: Any) -> None:
         monkeypatch.setattr(principal, "_instances", lambda paths: made)
+        monkeypatch.setattr(principal, "_groups", lambda paths: principal._grouped(made))
 
     with given(URL="https://shop.example"):
         yield put

@@ -82,8 +82,9 @@ class LookupJob:
         # A request that was cancelled while it waited is not looked up.
         lookups = [lookup for lookup in self.lookups if not lookup.is_done.cancelled()]
         unknown = [lookup for lookup in lookups if lookup.token is not None]
-        for verifier in self.verifiers if unknown else ():
-            _verify(verifier, unknown)
+        for verifier in self.verifiers:
+            if unknown:
+                _verify(verifier, unknown)
             unknown = [one for one in unknown if one.principal is None and one.error is None]
         with_session = [
             lookup

@@ -525,8 +525,8 @@ def test_notification_is_kept_if_the_stream_cannot_be_written(newest, monkeypatc
 def test_notification_is_sent_by_another_process_after_a_crash(newest):
     changed(newest, "tools")
     newest.sleep(0.1)
-    words = broadcaster.encoder_of(session := Session.objects.get())
-    streams.open(session, standalone=True, words=words, nonce="a")
+    encode_marks = broadcaster.encoder_of(session := Session.objects.get())
+    streams.open(session, standalone=True, encode_marks=encode_marks, nonce="a")
     talk = listening(newest)
     talk.until(lambda: talk.messages)
     assert talk.messages[0]["method"] == "notifications/tools/list_changed"
