@@ -113,6 +113,7 @@ class OutageLog:
         self.failed: dict[str, float] = {}
         self._since: dict[str, float] = {}  # first failure of each
         self._breaks = 0
+        self.has_breaks = False  # whether any database has been unreachable so far
         self._tested = threading.local()  # ``_breaks`` when a thread last tested its connections
 
     def note_break(self, error: BaseException, alias: str | None = None) -> None:
@@ -123,6 +124,7 @@ class OutageLog:
         name, now = alias_of(error) or alias or DEFAULT_DB_ALIAS, time.monotonic()
         with self._lock:
             self._breaks += 1
+            self.has_breaks = True
             is_known, self.failed[name] = name in self.failed, now
             self._since.setdefault(name, now)
         if not is_known:
@@ -162,7 +164,7 @@ are_doubtful, forget = outage_log.are_doubtful, outage_log.forget
 
 def close_unusable_connections(*, is_after_job: bool = False) -> None:
     """Close unusable connections of this thread, and transactions that a job has left open."""
-    are_doubtful = outage_log.are_doubtful()
+    are_doubtful = outage_log.has_breaks and outage_log.are_doubtful()
     for connection in connections.all(initialized_only=True):
         try:
             # A job left a transaction open. The next job must not run in it, and its locks would

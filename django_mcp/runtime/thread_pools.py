@@ -21,7 +21,7 @@ import logging
 import os
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -108,8 +108,8 @@ class ThreadPool:
         self._executor: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         self._jobs: set[Job[Any]] = set()  # those that run or wait
-        self._jobs_by_owner: dict[str, int] = {}
-        self._started_by_owner: dict[str, int] = {}
+        self._jobs_by_owner: Counter[str] = Counter()
+        self._started_by_owner: Counter[str] = Counter()
         # Jobs of owners that have their share of the threads, by the widest owner.
         self._waiting: dict[str, deque[Job[Any]]] = {}
         self._start_times: dict[Job[Any], float] = {}  # of running jobs (monotonic clock)
@@ -135,7 +135,7 @@ class ThreadPool:
         job = Job(function, owners, contextvars.copy_context())
         loop, has_ended = asyncio.get_running_loop(), asyncio.Event()
         self._submit(job)
-        job.future.add_done_callback(lambda future: _call_in_loop(loop, has_ended.set))
+        job.future.add_done_callback(partial(_call_in_loop, loop, has_ended.set))
         try:
             await has_ended.wait()
             if job.future.cancelled():  # by ``shutdown``
@@ -171,7 +171,7 @@ class ThreadPool:
 
     def _submit(self, job: Job[T]) -> Future[T]:
         """Queue a job. Raise ``Busy`` if the pool is full, or an owner's share of it."""
-        size, owners = self.size, job.owners
+        size, owners = self._size or int(settings.THREADS), job.owners
         with self._lock:
             room = size + (int(settings.QUEUE) if self._queue is None else self._queue)
             if len(self._jobs) >= room or owners and _have_share(self._jobs_by_owner, owners, room):
@@ -181,8 +181,8 @@ class ThreadPool:
             else:
                 self._start(job)
             self._jobs.add(job)
-            if owners:
-                _change(self._jobs_by_owner, owners, 1)
+            for owner in owners:
+                self._jobs_by_owner[owner] += 1
         if 3 * len(self._start_times) >= size:
             self._warn_if_stuck()
         return job.future
@@ -200,8 +200,8 @@ class ThreadPool:
                 job.future.set_exception(error)
             raise
         job.is_started = True
-        if job.owners:
-            _change(self._started_by_owner, job.owners, 1)
+        for owner in job.owners:
+            self._started_by_owner[owner] += 1
 
     def _work(self, job: Job[Any]) -> None:
         """Run a job in this thread, unless it was cancelled or could not be started."""
@@ -235,10 +235,10 @@ class ThreadPool:
             self._jobs.remove(job)
             if not job.owners:
                 return
-            _change(self._jobs_by_owner, job.owners, -1)
+            _subtract(self._jobs_by_owner, job.owners)
             if job.is_started:
-                _change(self._started_by_owner, job.owners, -1)
-            if following := self._next(job.owners):
+                _subtract(self._started_by_owner, job.owners)
+            if self._waiting and (following := self._next(job.owners)):
                 try:
                     self._start(following)
                 except RuntimeError:  # its future has the error
@@ -296,22 +296,21 @@ class ThreadPool:
             logger.warning(message, self.stuck(), self.name, STUCK_SECONDS)
 
 
-def _have_share(jobs: dict[str, int], owners: tuple[str, ...], of: int) -> bool:
+def _have_share(jobs: Counter[str], owners: tuple[str, ...], of: int) -> bool:
     """Whether one of ``owners`` has its share of ``of``. Each share is of the one before."""
     for owner in owners:
         of = max(1, of * 3 // 4)
-        if jobs.get(owner, 0) >= of:
+        if jobs[owner] >= of:
             return True
     return False
 
 
-def _change(counts: dict[str, int], owners: tuple[str, ...], by: int) -> None:
-    """Change the counts of ``owners``. Counts of 0 are removed, or they would pile up."""
+def _subtract(jobs: Counter[str], owners: tuple[str, ...]) -> None:
+    """Subtract one job of each owner. Counts of 0 are removed, or they would pile up."""
     for owner in owners:
-        if count := counts.get(owner, 0) + by:
-            counts[owner] = count
-        else:
-            del counts[owner]
+        jobs[owner] -= 1
+        if not jobs[owner]:
+            del jobs[owner]
 
 
 def _run_in_context(context: contextvars.Context, function: Callable[[], T]) -> T:
@@ -319,7 +318,9 @@ def _run_in_context(context: contextvars.Context, function: Callable[[], T]) -> 
     return environment().run_job(function)
 
 
-def _call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+def _call_in_loop(
+    loop: asyncio.AbstractEventLoop, function: Callable[[], object], future: Future[Any]
+) -> None:
     with suppress(RuntimeError):  # the loop was closed
         loop.call_soon_threadsafe(function)
 

@@ -128,17 +128,21 @@ def origin() -> str:
 
 def endpoint(path: str) -> str:
     """Return the public URL of a path of the project, with FORCE_SCRIPT_NAME."""
-    return f"{origin()}{(project.FORCE_SCRIPT_NAME or '').rstrip('/')}/{path}"
+    return _below(str(mcp.URL), project.FORCE_SCRIPT_NAME, path)
+
+
+def _below(url: str, prefix: str | None, path: str) -> str:
+    return f"{url.rstrip('/')}{(prefix or '').rstrip('/')}/{path}"
 
 
 def resource(server: Server) -> str:
     """Return the resource identifier of a server: its canonical public URL."""
-    return _resource(endpoint(""), server.path)
+    return _resource(str(mcp.URL), project.FORCE_SCRIPT_NAME, server.path)
 
 
 @lru_cache(maxsize=64)
-def _resource(root: str, path: str) -> str:
-    found = canonical(root + escape_uri_path(path))
+def _resource(url: str, prefix: str | None, path: str) -> str:
+    found = canonical(_below(url, prefix, escape_uri_path(path)))
     assert found is not None, "manage.py check refuses such a URL"
     return found
 
@@ -148,6 +152,7 @@ def served() -> dict[str, Server]:
     return {resource(server): server for server in servers() if not server._is_empty}
 
 
+@lru_cache(maxsize=256)
 def canonical(uri: str) -> str | None:
     """Return a resource indicator in its canonical spelling; None if it is not valid."""
     try:

@@ -46,13 +46,15 @@ POINTS = STATEMENTS | REQUESTS | TOOLS
 
 Pause = Callable[[float, float], None]
 LEFT = -1  # where the counter of a process stands that leaves calls behind
-LOOKED_AT = 1000  # characters of a statement: there are some with thousands of rows
+LOOKED_AT = 2000  # characters of a statement: there are some with thousands of rows
 QUOTES = str.maketrans("", "", '"`')
 INSERT = re.compile(r"INSERT INTO (?:\w+\.)?django_mcp_(\w+) ")
 DELETE = re.compile(r"DELETE FROM (?:\w+\.)?django_mcp_(process) ")
 UPDATE = re.compile(r"UPDATE (?:\w+\.)?django_mcp_(\w+) SET (.*?)( WHERE |$)", re.DOTALL)
 COLUMN = re.compile(r"(?:^|, )(?:django_mcp_\w+\.)?(\w+) = ")
-SESSION_BY_ID = re.compile(r"SELECT .* FROM django_mcp_session .*WHERE .*digest = ", re.DOTALL)
+SESSION_BY_ID = re.compile(
+    r"SELECT .* FROM django_mcp_session .*WHERE .*digest (?:=|IN) ", re.DOTALL
+)
 SESSION_BY_STREAM = re.compile(
     r"SELECT .* FROM django_mcp_session INNER JOIN django_mcp_stream ", re.DOTALL
 )
