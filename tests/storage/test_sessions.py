@@ -90,6 +90,7 @@ def test_failed_update_of_last_seen_is_logged_only(monkeypatch, caplog):
             return Broken() if "pk" in where else rows(Session).filter(**where)
 
     monkeypatch.setattr(sessions, "rows", lambda model: Rows())
+    monkeypatch.setattr(sessions, "unlocked", lambda found: found)
     assert sessions.find(id) == before
     assert "could not be updated" in caplog.text and id not in caplog.text
 
