@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import dropwhile
+from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from ..auth import kill_switches
@@ -108,32 +108,24 @@ def _filled(sections: Sequence[Section], start: Any, limit: int) -> tuple[list[J
 
 
 def _declared(run: CallRun, things: Iterable[Declaration], show: Callable[[Any], JSON]) -> Section:
+    """Return the section of declarations. Its position is how many were shown, and the last name.
+
+    The next page starts after the declaration of that name, even if the caller may not use it any
+    more. If it no longer exists, as many as were shown are skipped.
+    """
     listed = list(things)
-    allowed = [thing for thing in listed if decide(thing, run.request).is_listed]
 
     def page(after: Any, limit: int) -> tuple[list[JSON], Any]:
-        first = _resume(listed, allowed, after)
-        last = first + limit
-        position = [last, allowed[last - 1].name] if last < len(allowed) else None
-        return [show(thing) for thing in allowed[first:last]], position
+        shown, name = (0, None) if after is None else (int(after[0]), after[1])
+        first = next((n for n, thing in enumerate(listed, 1) if thing.name == name), 0)
+        skipped = 0 if first else shown
+        # Only as many permissions are checked as the page needs.
+        allowed = (thing for thing in listed[first:] if decide(thing, run.request).is_listed)
+        found = list(islice(allowed, skipped, skipped + limit + 1))
+        entries = [show(thing) for thing in found[:limit]]
+        return entries, [shown + limit, found[limit - 1].name] if len(found) > limit else None
 
     return "", page
-
-
-def _resume(listed: list[Declaration], allowed: list[Declaration], after: Any) -> int:
-    """Return the index in ``allowed`` at which the next page starts.
-
-    That is after the declaration that was shown last, even if the caller may not use it any more.
-    If it no longer exists, its old index counts.
-    """
-    if after is None:
-        return 0
-    index, name = int(after[0]), after[1]
-    names = [thing.name for thing in listed]
-    if name not in names:
-        return min(index, len(allowed))
-    behind = set(map(id, listed[names.index(name) + 1 :]))
-    return len(allowed) - sum(id(thing) in behind for thing in allowed)
 
 
 def _lists_rows(resource: Declaration) -> TypeGuard[ModelResource]:
