@@ -48,7 +48,7 @@ class Profile:
         assert timed.cpu() > cpu
 
     def cost(self, started: RunningServer, calls: int) -> float:
-        """Return the microseconds of the processor for a call, without the warm-up."""
+        """Return the processor time of a call in microseconds, without the warm-up."""
         made = TEMPLATES[self.variant](started.address, "city", {"pk": 7})
         opened = [Connection(started.address, made) for _ in range(CONNECTIONS)]
         before = started.cpu()

@@ -79,7 +79,7 @@ OURS = "django_mcp.verifiers.PersonalAccessTokens"
 
 
 class Project(NamedTuple):
-    """A generated project: what it has beside Django, and which project it is compared with."""
+    """A generated project: its apps besides Django's, and the project it is compared with."""
 
     apps: Sequence[str] = ()
     urls: Sequence[str] = ()

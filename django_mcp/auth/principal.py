@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -215,6 +216,28 @@ def batch_of(verifier: LookupVerifier) -> LookUpAll | None:
     in its place has none: what that one checks is not bypassed.
     """
     found: LookUpAll | None = getattr(verifier.lookup, "look_up_all", None)
+    return found
+
+
+def principals(
+    requests: Sequence[tuple[str, Any]],
+    token_format: re.Pattern[str],
+    find: Callable[[list[str]], Sequence[T | None]],
+    principal_of: Callable[[T, Any], Principal | None],
+) -> list[Principal | Exception | None]:
+    """Return the principal of each token at its server, or None, or the error for it.
+
+    ``find`` returns a row or None for each token that has the format. ``principal_of`` takes a row
+    and a server, and returns None if the token is not valid there.
+    """
+    found: list[Principal | Exception | None] = [None] * len(requests)
+    numbers = [n for n, (token, _) in enumerate(requests) if token_format.fullmatch(token)]
+    rows = find([requests[n][0] for n in numbers]) if numbers else []
+    for n, row in zip(numbers, rows, strict=True):
+        try:
+            found[n] = None if row is None else principal_of(row, requests[n][1])
+        except Exception as error:  # it must not affect the other requests
+            found[n] = error
     return found
 
 

@@ -1,4 +1,4 @@
-"""Paginated lists of what the caller may use.
+"""Paginated lists of the declarations that the caller may use.
 
 ``page`` and ``resources`` make the results of list requests. A declaration is listed if the caller
 may use it, or lacks only a scope that the client can ask for. A cursor is sealed and has a position
@@ -6,7 +6,7 @@ only. It is valid for one list, and for one caller unless the list is public. It
 the list changes. A page is cacheable as public only if all items of all pages are public
 (server/utilities/caching).
 
-``usable`` returns all that a user may use at once, for the endpoint's web page and for commands. It
+``usable`` returns all of them at once, for the endpoint's web page and for commands. It
 makes the same permission checks as the lists, and shows nothing that they would not.
 """
 

@@ -103,8 +103,8 @@ class InMemorySteps:
             if call not in self._calls and len(self._calls) >= MAX_CALLS_WITH_STEPS:
                 raise ToolError(calls.TOO_MANY_STEPS)
             steps = self._touch(call)
-            # Before the limit: two retries of a call may begin the last allowed step, and for the
-            # second one it may be done.
+            # Before the limit is checked: when two retries of a call both begin the last allowed
+            # step, the first may have finished it before the second gets here.
             if key in steps.values:
                 return False
             if key in steps.running:

@@ -33,7 +33,7 @@ from oauth2_provider.models import (
 from oauth2_provider.settings import oauth2_settings
 
 from ..auth.last_used import LastUsedTimes
-from ..auth.principal import Auth, LookupVerifier, Principal, batched, key_parts
+from ..auth.principal import Auth, LookupVerifier, Principal, batched, key_parts, principals
 from ..conf import settings as mcp
 from ..storage.compiled_queries import column_names, fetch, instance
 from ..verifiers.protected_resource import canonical, challenge, resource
@@ -169,17 +169,7 @@ PAIRS_PER_QUERY = 200  # principals in one query
 
 
 def look_up_all(requests: Sequence[tuple[str, Server]]) -> list[Principal | Exception | None]:
-    """Return the principal of each token at its server, or None, or the error for it."""
-    well_formed = [token for token, _ in requests if TOKEN.fullmatch(token)]
-    rows = iter(find(well_formed)) if well_formed else iter(())
-    found: list[Principal | Exception | None] = []
-    for token, server in requests:
-        try:
-            row = next(rows) if TOKEN.fullmatch(token) else None
-            found.append(None if row is None else _principal(row, server))
-        except Exception as error:  # it must not affect the other requests
-            found.append(error)
-    return found
+    return principals(requests, TOKEN, find, _principal)
 
 
 class OAuthTokens(LookupVerifier):

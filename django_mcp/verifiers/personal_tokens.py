@@ -23,7 +23,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from ..auth.last_used import LastUsedTimes
-from ..auth.principal import Auth, LookupVerifier, Principal, batched, key_parts
+from ..auth.principal import Auth, LookupVerifier, Principal, batched, key_parts, principals
 from ..auth.scopes import NAME
 from ..models import Token
 from ..storage.compiled_queries import column_names, fetch, instance
@@ -39,17 +39,7 @@ logger = logging.getLogger("django_mcp")
 
 
 def look_up_all(requests: Sequence[tuple[str, Server]]) -> list[Principal | Exception | None]:
-    """Return the principal of each token at its server, or None, or the error for it."""
-    well_formed = [token for token, _ in requests if SECRET.fullmatch(token)]
-    rows = iter(_rows(well_formed)) if well_formed else iter(())
-    found: list[Principal | Exception | None] = []
-    for token, server in requests:
-        try:
-            row = next(rows) if SECRET.fullmatch(token) else None
-            found.append(None if row is None else _principal(row, server))
-        except Exception as error:  # it must not affect the other requests
-            found.append(error)
-    return found
+    return principals(requests, SECRET, _rows, _principal)
 
 
 class PersonalAccessTokens(LookupVerifier):

@@ -17,6 +17,16 @@ IDENTIFIED = (
 STREAMS = "assert |AssertionError|TimeoutError"
 ELSEWHERE = ("test_token_for_another_resource_is_rejected",)
 
+# A principal has the token.
+KEEPS_TOKEN = Edit(
+    "auth/principal.py",
+    "            found[n] = None if row is None else principal_of(row, requests[n][1])",
+    "            known = row and principal_of(row, requests[n][1])\n"
+    "            auth = known and Auth("
+    "known.auth.scopes, known.auth.application, key=requests[n][0])\n"
+    "            found[n] = known and Principal(known.user, auth)",
+)
+
 ROWS = (
     Mutation(
         "T5", "a token is for the server that it names",
@@ -55,16 +65,12 @@ ROWS = (
     ),
     Mutation(
         "T7", "what a tool is told of a token has no token",
-        (Edit(VERIFIER, "found.append(None if row is None else _principal(row, server))",
-              "found.append(row and Principal(row.user, "
-              "Auth(frozenset(row.scope.split()), row.application, key=token)))"),),
+        (KEEPS_TOKEN,),
         ("test_tools_forms_and_views_do_not_get_the_token",),
     ),
     Mutation(
         "T7", "no request that is made for views and forms has the header",
-        (Edit(VERIFIER, "found.append(None if row is None else _principal(row, server))",
-              "found.append(row and Principal(row.user, "
-              "Auth(frozenset(row.scope.split()), row.application, key=token)))"),
+        (KEEPS_TOKEN,
          Edit("declarations/request.py", '        "HTTP_HOST": host,\n',
               '        "HTTP_HOST": host,\n'
               '        "HTTP_AUTHORIZATION": f"Bearer {request.auth and request.auth.key}",\n')),
