@@ -93,7 +93,7 @@ class Events:
 # One request, and its answer.
 
 
-class Talk:
+class ClientExchange:
     """One HTTP request and its response. ``over`` is True when the application has returned."""
 
     def __init__(self, site: Site, scope: JSON, parts: list[bytes], *, more: bool) -> None:
@@ -216,7 +216,7 @@ class Talk:
         return self.site.until(condition, seconds)
 
     def __repr__(self) -> str:
-        return f"<Talk {self.status} {self.headers} {self.body[:500]!r}>"
+        return f"<ClientExchange {self.status} {self.headers} {self.body[:500]!r}>"
 
 
 class Site:
@@ -225,7 +225,7 @@ class Site:
     def __init__(self, application: Any = None, *, strict: bool = True) -> None:
         self.application, self.strict = application or mount(elsewhere), strict
         self.problems: list[BaseException] = []
-        self.talks: list[Talk] = []
+        self.exchanges: list[ClientExchange] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._runner = asyncio.Runner()
         self.loop = self._runner.get_loop()
@@ -235,13 +235,13 @@ class Site:
         return self
 
     def __exit__(self, *details: object) -> None:
-        for talk in self.talks:
-            talk.stalled.set()
-            if not talk.over:
-                talk.left = True
-                talk._inbox.put_nowait({"type": "http.disconnect"})
+        for exchange in self.exchanges:
+            exchange.stalled.set()
+            if not exchange.over:
+                exchange.left = True
+                exchange._inbox.put_nowait({"type": "http.disconnect"})
         try:
-            self.until(lambda: all(talk.over for talk in self.talks))
+            self.until(lambda: all(exchange.over for exchange in self.exchanges))
             self.settle()
             self._raise()
         finally:
@@ -289,7 +289,7 @@ class Site:
     def sleep(self, seconds: float) -> None:
         self.run(asyncio.sleep(seconds))
 
-    def heard(self, talk: Talk, message: Any) -> None:
+    def heard(self, exchange: ClientExchange, message: Any) -> None:
         """Handle a received message. ``HttpClient`` overrides it."""
 
     # Requests.
@@ -303,7 +303,7 @@ class Site:
         *,
         more: bool = False,
         **scope: Any,
-    ) -> Talk:
+    ) -> ClientExchange:
         """Send a request without waiting. With ``more``, its body is continued by ``feed``."""
         raw = list(written(headers))
         if not any(name == b"host" for name, _ in raw):
@@ -315,29 +315,29 @@ class Site:
             "client": ("127.0.0.1", 50_000), "server": ("testserver", 80),
         }  # fmt: skip
         parts = body if isinstance(body, list) else [body]
-        talk = Talk(self, given | scope, parts, more=more)
-        self.talks.append(talk)
-        self._runner.run(self._start(talk))
+        exchange = ClientExchange(self, given | scope, parts, more=more)
+        self.exchanges.append(exchange)
+        self._runner.run(self._start(exchange))
         jobs_ended()
-        return talk
+        return exchange
 
-    async def _start(self, talk: Talk) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(talk))
+    async def _start(self, exchange: ClientExchange) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(exchange))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         await asyncio.sleep(0)
 
-    async def _serve(self, talk: Talk) -> None:
+    async def _serve(self, exchange: ClientExchange) -> None:
         try:
-            await self.application(talk.scope, talk.receive, talk.send)
-            assert talk.ended or talk.left, "the application returned without an answer"
+            await self.application(exchange.scope, exchange.receive, exchange.send)
+            assert exchange.ended or exchange.left, "the application returned without an answer"
         except BaseException as problem:
             self.problems.append(problem)
         finally:
-            talk.over = True
+            exchange.over = True
             self.arrived.set()
 
-    def send(self, *args: Any, **options: Any) -> Talk:
+    def send(self, *args: Any, **options: Any) -> ClientExchange:
         """Send a request and wait for the whole response."""
         return self.open(*args, **options).wait()
 
@@ -389,7 +389,7 @@ class HttpClient(Speaker, Site):
 
     # What comes.
 
-    def heard(self, talk: Talk, message: Any) -> None:
+    def heard(self, exchange: ClientExchange, message: Any) -> None:
         try:
             for one in message if isinstance(message, list) else [message]:
                 self._check(one)
@@ -413,9 +413,9 @@ class HttpClient(Speaker, Site):
             self.loop.call_soon(self._reply, reply)
 
     def _reply(self, body: JSON) -> None:
-        talk = Talk(self, self._scope(body), [json.dumps(body).encode()], more=False)
-        self.talks.append(talk)
-        self._tasks.add(self.loop.create_task(self._serve(talk)))
+        exchange = ClientExchange(self, self._scope(body), [json.dumps(body).encode()], more=False)
+        self.exchanges.append(exchange)
+        self._tasks.add(self.loop.create_task(self._serve(exchange)))
 
     def _scope(self, body: JSON) -> JSON:
         raw = [(b"host", b"testserver"), *written(self.headers(body))]
@@ -462,7 +462,7 @@ class HttpClient(Speaker, Site):
             params = params | {"_meta": self.envelope() | params.get("_meta", {})}
         return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
 
-    def post(self, message: Any, **changed: Any) -> Talk:
+    def post(self, message: Any, **changed: Any) -> ClientExchange:
         """Post a message, or bytes, without waiting."""
         raw = message if isinstance(message, bytes) else json.dumps(message).encode()
         options = {name: changed.pop(name) for name in ("path", "scope") if name in changed}
@@ -471,7 +471,7 @@ class HttpClient(Speaker, Site):
             "POST", options.get("path", self.path), raw, self.headers(message, **changed), **scope
         )
 
-    def start(self, method: str, *, id: Any = None, **params: Any) -> Talk:
+    def start(self, method: str, *, id: Any = None, **params: Any) -> ClientExchange:
         """Send a request without waiting."""
         return self.post(self.message(method, params, id=id))
 
@@ -479,21 +479,21 @@ class HttpClient(Speaker, Site):
         """Post a message that must be rejected. Return the status and the error code."""
         return self.post(message, **changed).wait().refused
 
-    def notify(self, method: str, **params: Any) -> Talk:
+    def notify(self, method: str, **params: Any) -> ClientExchange:
         message = {"jsonrpc": "2.0", "method": method} | ({"params": params} if params else {})
-        talk = self.post(message).wait()
-        assert (talk.status, talk.body) == (202, b""), talk
-        return talk
+        exchange = self.post(message).wait()
+        assert (exchange.status, exchange.body) == (202, b""), exchange
+        return exchange
 
     def initialize(self, **params: Any) -> JSON:
         """Initialize the connection."""
-        talk = self.start("initialize", **(self.introduction | params)).wait()
-        result = response(talk)
-        self.session = talk.headers.get("mcp-session-id")
+        exchange = self.start("initialize", **(self.introduction | params)).wait()
+        result = response(exchange)
+        self.session = exchange.headers.get("mcp-session-id")
         self.notify("notifications/initialized")
         return result
 
-    def listen(self, last: str | None = None, **changed: Any) -> Talk:
+    def listen(self, last: str | None = None, **changed: Any) -> ClientExchange:
         """Open the session's standalone stream, or resume it after the event ``last``."""
         headers = self.headers(accept="text/event-stream", content_type=None, **changed)
         return self.open("GET", self.path, headers=headers | {"last-event-id": last})
@@ -502,8 +502,8 @@ class HttpClient(Speaker, Site):
         return response(self.start(method, **params).wait())
 
 
-def response(talk: Talk) -> JSON:
+def response(exchange: ClientExchange) -> JSON:
     """Return the result in a response. Raise ``RpcError``."""
-    last = talk.messages[-1] if talk.messages else None
-    assert isinstance(last, dict) and "method" not in last, talk
+    last = exchange.messages[-1] if exchange.messages else None
+    assert isinstance(last, dict) and "method" not in last, exchange
     return result_of(last)

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from .client import Speaker, result_of
-from .http import JSON, HttpClient, Talk
+from .http import JSON, ClientExchange, HttpClient
 
 STREAM = {"accept": "text/event-stream"}
 ADDRESS = re.compile(r"(/\S*)\?session_id=([A-Za-z0-9_-]{43})\Z")
@@ -31,7 +31,7 @@ class SseClient(HttpClient):
         **options: Any,
     ) -> None:
         super().__init__(*args, revision=revision, initialize=False, **options)
-        self.path, self.streams = path, []  # type: str, list[Talk]
+        self.path, self.streams = path, []  # type: str, list[ClientExchange]
         self.address = self.query = ""
         try:
             if opens:
@@ -44,18 +44,18 @@ class SseClient(HttpClient):
 
     # The stream.
 
-    def open_stream(self, last: str | None = None, *, path: str | None = None) -> Talk:
+    def open_stream(self, last: str | None = None, *, path: str | None = None) -> ClientExchange:
         """Open the stream, or resume it after the event ``last``. The address must be the same."""
         headers = self._around() | STREAM | {"last-event-id": last}
-        talk = self.open("GET", path or self.path, headers=headers)
-        talk.until(lambda: talk.over or talk.sse.found)
-        if talk.is_stream:
-            self.streams.append(talk)
-            self._named(talk)
-        return talk
+        exchange = self.open("GET", path or self.path, headers=headers)
+        exchange.until(lambda: exchange.over or exchange.sse.found)
+        if exchange.is_stream:
+            self.streams.append(exchange)
+            self._named(exchange)
+        return exchange
 
-    def _named(self, talk: Talk) -> None:
-        first = talk.sse.found[0]
+    def _named(self, exchange: ClientExchange) -> None:
+        first = exchange.sse.found[0]
         assert first.event == "endpoint" and first.retry is not None
         assert first.id is not None and ID.match(first.id)
         found = ADDRESS.match(first.data)
@@ -67,20 +67,20 @@ class SseClient(HttpClient):
     @property
     def last(self) -> str:
         """The id of the last event received."""
-        ids = [event.id for talk in self.streams for event in talk.sse.found]
+        ids = [event.id for exchange in self.streams for event in exchange.sse.found]
         assert ids[-1] is not None
         return ids[-1]
 
     @property
     def messages(self) -> list[JSON]:
         """All messages received, over all connections."""
-        return [one for talk in self.streams for one in talk.messages]
+        return [one for exchange in self.streams for one in exchange.messages]
 
     def seqs(self) -> list[int]:
         """Return the numbers of the messages, in the order received."""
-        found = (event for talk in self.streams for event in talk.sse.found)
+        found = (event for exchange in self.streams for event in exchange.sse.found)
         assert all(event.event in ("endpoint", "message") for event in found)
-        told = (event for talk in self.streams for event in talk.sse.found)
+        told = (event for exchange in self.streams for event in exchange.sse.found)
         return [int(e.id.split(".")[1]) for e in told if e.event == "message" and e.id]
 
     # What goes.
@@ -92,7 +92,7 @@ class SseClient(HttpClient):
         found = self._around() | {"content-type": "application/json"}
         return found | {name.replace("_", "-"): v for name, v in changed.items()}
 
-    def post(self, message: Any, **changed: Any) -> Talk:
+    def post(self, message: Any, **changed: Any) -> ClientExchange:
         scope = {"query_string": self.query.encode()} | changed.pop("scope", {})
         path = changed.pop("path", self.post_path)
         return super().post(message, path=path, scope=scope, **changed)
@@ -103,8 +103,8 @@ class SseClient(HttpClient):
         }  # fmt: skip
 
     def accepted(self, message: Any, **changed: Any) -> None:
-        talk = self.post(message, **changed).wait()
-        assert (talk.status, talk.body) == (202, b""), talk
+        exchange = self.post(message, **changed).wait()
+        assert (exchange.status, exchange.body) == (202, b""), exchange
 
     def ask(self, method: str, *, id: Any = None, **params: Any) -> Any:
         """Send a request, which must be accepted. Return its id."""

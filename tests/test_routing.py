@@ -35,10 +35,10 @@ def several():
 def named(client, path, **scope):
     """The name of the server at a path; None where there is none."""
     message = client.message("tools/call", {"name": "name", "arguments": {}})
-    talk = client.post(message, path=path, scope=scope).wait()
-    if talk.status == ELSEWHERE:
+    exchange = client.post(message, path=path, scope=scope).wait()
+    if exchange.status == ELSEWHERE:
         return None
-    return talk.messages[0]["result"]["content"][0]["text"]
+    return exchange.messages[0]["result"]["content"][0]["text"]
 
 
 # Paths.
@@ -115,8 +115,8 @@ def test_scope_without_root_path_is_accepted():
 def test_other_paths_are_passed_to_django(several):
     django = get_asgi_application()
     with Site(mount(django), strict=False) as site:
-        talk = site.send("GET", "/nothing/here")
-        assert talk.status == 404 and b"Not Found" in talk.body
+        exchange = site.send("GET", "/nothing/here")
+        assert exchange.status == 404 and b"Not Found" in exchange.body
 
 
 async def test_other_protocols_are_passed_on():

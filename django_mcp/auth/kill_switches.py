@@ -1,10 +1,10 @@
 """
 Cache of kill switches: the declarations and servers that administrators have switched off.
 
-Call ``fresh`` (event loop) or ``look`` (thread) before ``is_off``. They run one query if the cache
-is older than half a second. If the database cannot be read, the cache stays valid. If it never
-could be read, the error is raised, so that nothing can be used. Changes of switches in this process
-are visible at once.
+Call ``arefresh`` (event loop) or ``refresh`` (thread) before ``is_off``. They run one query if the
+cache is older than half a second. If the database cannot be read, the cache stays valid. If it
+never could be read, the error is raised, so that nothing can be used. Changes of switches in this
+process are visible at once.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class SwitchCache:
         off = self._off
         return bool(off) and ((server, thing) in off or (server, EVERYTHING) in off)
 
-    async def fresh(self) -> None:
+    async def arefresh(self) -> None:
         """Update the cache if it is stale, by one query in a thread for all tasks of this loop."""
         while self._is_stale():  # a switch may have changed during the query: then read again
             pending = _pending_read()
             if pending.task is None or pending.task.done():
-                read = threads.lookups.run(self.look)
+                read = threads.lookups.run(self.refresh)
                 pending.task = asyncio.get_running_loop().create_task(read)
             # A cancelled waiter must not cancel the query of the others.
             await asyncio.shield(pending.task)
@@ -74,7 +74,7 @@ class SwitchCache:
             if not self._is_changed:
                 return
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Update the cache if it is stale. Call it in a thread that may run queries."""
         if not self._is_changed and monotonic() < self._until:
             return
@@ -82,7 +82,7 @@ class SwitchCache:
             if self._is_stale():
                 self._read()
 
-    def changed(self, **kwargs: Any) -> None:
+    def mark_stale(self, **kwargs: Any) -> None:
         """Mark the cache as stale, because a switch was changed in this process."""
         self._is_changed = True
 
@@ -115,5 +115,5 @@ def _is_guard(error: Exception) -> bool:
 
 
 cache = SwitchCache()
-is_off, fresh, look = cache.is_off, cache.fresh, cache.look
-changed, forget = cache.changed, cache.forget
+is_off, refresh, arefresh = cache.is_off, cache.refresh, cache.arefresh
+mark_stale, forget = cache.mark_stale, cache.forget

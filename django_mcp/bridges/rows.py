@@ -137,7 +137,7 @@ def translate_errors(resource: ModelResource) -> Iterator[None]:
         # Only the first line is logged: PostgreSQL's next lines may show the whole row. MySQL
         # quotes the duplicate value, so it is removed.
         reason = DUPLICATE.sub("a duplicate", str(error).partition("\n")[0])
-        logger.warning("%s was not saved: %s", resource, reason)
+        logger.warning("Row not saved: resource=%s reason=%s", resource, reason)
         raise ToolError(CONFLICT) from None
 
 

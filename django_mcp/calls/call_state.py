@@ -306,11 +306,11 @@ class CallRun:
 
     @property
     def subject(self) -> str:
-        """Return the method and the name or URI, for log messages."""
-        target = self.params.get("name") or self.params.get("uri") or ""
+        """Return the method and the name or URI as ``key=value``, for log messages."""
+        key = "name" if self.params.get("name") else "uri"
         # The client chooses the name. ``repr`` escapes line breaks, which would forge log lines.
-        shown = repr(str(target)[:200])[1:-1]
-        return f"{self.call.method} {shown}".strip()
+        target = f" {key}={str(self.params[key])[:200]!r}" if self.params.get(key) else ""
+        return f"method={self.call.method}{target}"
 
 
 LONG_CALL_SECONDS = 0.25  # a call counts as long after one to two of these intervals

@@ -279,7 +279,7 @@ def _ask_verifier(verifier: RevokingVerifier, keys: Collection[str]) -> Mapping[
     except (Busy, *BROKEN):  # a database outage concerns every verifier
         raise
     except Exception:
-        logger.exception("%s failed to check which tokens are valid", type(verifier).__name__)
+        logger.exception("Validity of tokens not checked: verifier=%s", type(verifier).__name__)
         return {}
 
 

@@ -34,7 +34,8 @@ def subscribe(session: Session, ids: Iterable[str]) -> None:
             sessions.subscribe(session, completion_uri(id))
     except Busy:
         logger.warning(
-            "Session %s is not notified of a completed elicitation: it has too many subscriptions",
+            "Session not notified of a completed elicitation, it has too many subscriptions: "
+            "session=%s",
             session,
         )
     except sessions.SessionEnded:

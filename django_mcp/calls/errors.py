@@ -131,7 +131,7 @@ def _validation(error: ValidationError) -> str:
 
 
 def _bug(error: Exception, run: CallRun) -> str:
-    logger.error("%s failed", run.subject, exc_info=error, extra={"method": run.call.method})
+    logger.error("Call failed: %s", run.subject, exc_info=error, extra={"method": run.call.method})
     if django_settings.DEBUG:
         return " ".join("".join(traceback.format_exception_only(error)).split())
     return MASKED

@@ -321,7 +321,7 @@ def _log_refusal(declaration: Declaration, request: Request, decision: Decision)
     except Exception as error:  # backends of the project may raise
         words = f"the reason is not known: {type(error).__name__}: {error}"
     who = request.user if request.principal.is_authenticated else "nobody"
-    logger.warning("%s is not available for %s: %s", declaration, who, words)
+    logger.warning("Permission denied: declaration=%s user=%s reason=%s", declaration, who, words)
 
 
 @contextmanager
@@ -343,7 +343,7 @@ def _transaction(work: Invocation) -> Iterator[None]:
 async def _in_loop(run: CallRun, work: Invocation) -> dict[str, Any]:
     async with orm_in_own_thread():
         if not (surroundings() or work.arguments.binds or not work.declaration._is_free):
-            await kill_switches.fresh()
+            await kill_switches.arefresh()
             return await _finished(run, work, admitted(run.request, work))
         # The context managers are entered and left in the call's own thread, not in the event loop,
         # because they may use the database.
@@ -414,7 +414,7 @@ def surrounded(request: Request) -> Iterator[None]:
     wrong: BaseException | None = None
     try:
         with ExitStack() as stack:
-            kill_switches.look()
+            kill_switches.refresh()
             stack.enter_context(queries_through(_stopping(request)))
             for manager in surroundings():
                 stack.enter_context(manager(request))

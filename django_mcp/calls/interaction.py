@@ -191,7 +191,7 @@ def withdrawal(revision: Revision, id: str) -> JSON | None:
 
     None if the client's revision has no such notification.
     """
-    logger.info("The question %s was cancelled: %s", id, WITHDRAWN)
+    logger.info("Question cancelled: id=%s reason=%s", id, WITHDRAWN)
     params = {"requestId": id, "reason": WITHDRAWN}
     return encode_notification(revision, "notifications/cancelled", params)
 
@@ -209,7 +209,7 @@ def understood(revision: Revision, wire: JSON, answered: Answered) -> JSON | Non
         return {"result": decode_answer(revision, wire["method"], wire["params"], answered.result)}
     except InvalidParams:
         logger.info(
-            "An answer to %s does not fit the requested schema; the question is sent again",
+            "Answer does not fit the requested schema, the question is sent again: method=%s",
             wire["method"],
         )
         return None
@@ -279,7 +279,7 @@ class PendingQuestions:
         """Pass an answer to the question that waits for it."""
         future = self._open.get(str(answer.id))
         if future is None or future.done():
-            logger.debug("Ignored a response without a request: %.80r", answer.id)
+            logger.debug("Response without a request ignored: id=%.80r", answer.id)
         else:
             future.set_result(answer)
 
@@ -292,7 +292,7 @@ class PendingQuestions:
         try:
             return await self._sent(id, message, seconds) is not None
         except TimeoutError:
-            logger.warning("The client did not answer a ping within %s s", seconds)
+            logger.warning("Client did not answer a ping: timeout=%ss", seconds)
             return False
         finally:
             self._open.pop(id, None)

@@ -49,7 +49,7 @@ async def page(
         return _page(member, purpose, [_declared(run, things, show)], start)
 
     if not surroundings() and all(thing._is_free for thing in things):
-        await kill_switches.fresh()
+        await kill_switches.arefresh()
         return listed() | hints(public)
     return await with_database(run, listed) | hints(public)
 

@@ -227,7 +227,7 @@ class ClientNotifier:
         if self._call.progress_token is None:
             return
         if not _is_finite(done):
-            logger.warning("Progress of %r does not increase; dropped", done)
+            logger.warning("Progress dropped, it does not increase: progress=%r", done)
             return
         params: JSON = {"progressToken": self._call.progress_token, "progress": done}
         if total is not None and _is_finite(total):
@@ -260,7 +260,11 @@ class ClientNotifier:
 
     def _notify(self, kind: str, method: str, params: JSON) -> None:
         if rate_limits.wait(kind, *self._owner):
-            logger.debug("Too many %s notifications from %s; dropped", kind, self._call.method)
+            logger.debug(
+                "Notifications dropped, there are too many: kind=%s method=%s",
+                kind,
+                self._call.method,
+            )
             return
         message = encode_notification(self._call.revision, method, params)
         if message is not None:

@@ -57,7 +57,7 @@ async def verdict(session_call: SessionCall, row: Row) -> Server | JSON:
             return server
         undone = await run_with_retries(_is_undone, server, row)
     except LookupError as error:
-        logger.error("%s cannot continue: %s", row, error)
+        logger.error("Call cannot continue: call=%s error=%s", row, error)
     return session_call.without_outcome(UNDONE if undone else LOST)
 
 

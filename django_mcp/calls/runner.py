@@ -105,7 +105,7 @@ class CallRunner:
             # propagates. Anything else must become a response, or the client waits for ever.
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                 raise
-            logger.exception("%s failed", call.method)
+            logger.exception("Call failed: method=%s", call.method)
             return self.connection.error(call, InternalError())
 
     def _result(self, call: ClientCall, result: JSON) -> JSON:

@@ -327,9 +327,9 @@ class SessionCallManager:
         request = CallRun(call, server, who, state, host=host).request
         if tool._is_free:
             try:
-                await kill_switches.fresh()
+                await kill_switches.arefresh()
             except DatabaseError:  # the database is down, as at the start of a process
-                await run_with_retries(kill_switches.look)
+                await run_with_retries(kill_switches.refresh)
             return tool._is_allowed(request)
         try:
             return await surrounded_job(request, lambda: tool._is_allowed(request))
@@ -349,7 +349,7 @@ class SessionCallManager:
         elif isinstance(task.exception(), CallParked):
             self.leave(session_call)
         elif error := task.exception():
-            logger.error("%s failed", session_call.active.call.method, exc_info=error)
+            logger.error("Call failed: method=%s", session_call.active.call.method, exc_info=error)
             refused = session_call.post.connection.error(session_call.active.call, InternalError())
             session_call.post.take(session_call, refused)
         else:
@@ -438,7 +438,7 @@ class SessionCallManager:
             answer = understood(connection_of(session).revision, ask.wire, answered)
             found = calls.answer(session, ask.pk, answer, process=process)
         elif not is_retry:
-            logger.debug("Ignored a response without a request: %.80r", answered.id)
+            logger.debug("Response without a request ignored: id=%.80r", answered.id)
         if found is None and is_retry:
             found = calls.answered(session, str(answered.id), process=process)
         return found
@@ -455,7 +455,8 @@ class SessionCallManager:
             # A token with fewer scopes must not stop a call that a broader token began.
             if not covers(principal, session_call.post.who.scopes):
                 return
-            logger.info("%s was cancelled: %.200r", session_call.active.call.method, event.reason)
+            method = session_call.active.call.method
+            logger.info("Call cancelled: method=%s reason=%.200r", method, event.reason)
             session_call.cancel()
             if session_call.is_plain:  # its response is plain JSON, so it never becomes a row
                 return
@@ -585,7 +586,7 @@ class SessionCallManager:
             self.take_over(taken)
 
     async def _continue_taken_over(self, row: Row) -> None:
-        logger.warning("%s is taken over from a dead process", row)
+        logger.warning("Call taken over from a dead process: call=%s", row)
         await self._continue(row, verdict)
 
     async def _resume(self, row: Row) -> None:
@@ -605,7 +606,7 @@ class SessionCallManager:
                 return
             found = await decide(session_call, row)
         except Exception:
-            logger.exception("%s cannot continue", row)
+            logger.exception("Call cannot continue: call=%s", row)
             found = session_call.post.connection.error(session_call.active.call, InternalError())
         if isinstance(found, Server):
             self._begin(session_call, found, session_call.post.session.host or None)

@@ -267,7 +267,7 @@ class SessionCall(CallOutput):
         try:
             return encode(self.response)
         except (TypeError, ValueError):
-            logger.exception("The response to %s cannot be written", self.active.call.method)
+            logger.exception("Response cannot be encoded: method=%s", self.active.call.method)
             self.response = connection.error(self.active.call, InternalError())
             return encode(self.response)
 
@@ -692,7 +692,7 @@ class PostResponse:
         except TooLarge as error:
             await self._store_error_instead(session_call, session_call.without_outcome(str(error)))
         except Exception:
-            logger.exception("The response to %s was not stored", session_call.active.call.method)
+            logger.exception("Response not stored: method=%s", session_call.active.call.method)
             await self._store_error_instead(
                 session_call, self.connection.error(session_call.active.call, InternalError())
             )
@@ -714,7 +714,7 @@ class PostResponse:
             if session_call.row is not None:
                 await self._finish(session_call)
         except Exception:
-            logger.exception("%s is left without a response", session_call.row)
+            logger.exception("Call left without a response: call=%s", session_call.row)
             session_call.response = None
 
     async def _finish(self, session_call: SessionCall) -> None:

@@ -485,7 +485,7 @@ class ChangeBroadcaster:
             try:
                 await self._deliver_page(name, states[database_of(name)])
             except (change_log.ClaimLost, Busy):
-                logger.debug("Changes of %s are delivered by another process, or later", name)
+                logger.debug("Changes are delivered by another process, or later: cursor=%s", name)
             except BROKEN as error:
                 logger.warning("Notification of sessions postponed: %s", error)
                 await asyncio.sleep(BUSY_RETRY_SECONDS)

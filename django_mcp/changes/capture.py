@@ -58,7 +58,7 @@ def subject_of(instance: Model, labels: Collection[str]) -> tuple[str, Any]:
     except ObjectDoesNotExist:  # a deferred key field of a row that has been deleted
         return ROWS, sorted(labels)
     except Exception:
-        logger.exception("The key of a changed row of %s cannot be read", instance._meta.label)
+        logger.exception("Key of a changed row cannot be read: model=%s", instance._meta.label)
         return ROWS, sorted(labels)
 
 

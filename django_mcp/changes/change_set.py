@@ -117,7 +117,7 @@ def _read_permissions(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
 
     def read(made: ChangeSet, subject: Any, *of: Any) -> None:
         if subject == ALL_USERS:
-            kill_switches.changed()  # the checks that follow must not use cached switches
+            kill_switches.mark_stale()  # the checks that follow must not use cached switches
         getattr(made, field)[subject] = None
 
     return read

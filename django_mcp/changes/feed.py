@@ -335,7 +335,7 @@ class ChangeFeed:
             try:
                 follower.receive_local(server, changes)
             except Exception:  # the others must receive the changes all the same
-                logger.exception("Changes were not delivered to %s", type(follower).__name__)
+                logger.exception("Changes not delivered: follower=%s", type(follower).__name__)
 
 
 change_feed = Service(ChangeFeed)

@@ -210,5 +210,5 @@ def token_deleted(sender: type[Model], instance: Any, using: str, **kwargs: Any)
 
 def switch_changed(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
     """Record that an administrator switched a declaration off or on."""
-    kill_switches.changed()
+    kill_switches.mark_stale()
     record_change_for_all_users(using=using)

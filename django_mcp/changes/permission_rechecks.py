@@ -172,7 +172,7 @@ async def _end_if_not_permitted(
     if now is None:
         active.refuse(InvalidParams(ENDED) if work is None else work.unknown())
     elif work is not None and not await _is_permitted(run, now):
-        logger.info("%s was ended: its caller lost the permission", run.subject)
+        logger.info("Call ended, its caller lost the permission: %s", run.subject)
         active.refuse(work.unknown())
 
 
@@ -205,6 +205,6 @@ async def _is_permitted(run: CallRun, principal: Principal) -> bool:
         raise
     except Exception:
         logger.exception(
-            "%s was ended: the permission of its caller cannot be checked", run.subject
+            "Call ended, the permission of its caller cannot be checked: %s", run.subject
         )
         return False

@@ -124,7 +124,7 @@ class Catalog:
             if not any(message.id == WRONG_TYPE for message in found):
                 found += [*declaration._resolve(self), *question_problems(declaration)]
         except Exception as error:  # attributes of the project may have any value
-            logger.error("%s could not be resolved", declaration, exc_info=error)
+            logger.error("Declaration cannot be resolved: %s", declaration, exc_info=error)
             message = f"It cannot be resolved: {type(error).__name__}: {error}"
             hint = "See the traceback in the log. An attribute probably has a wrong type."
             found = [declaration._error(message, 7, hint)]

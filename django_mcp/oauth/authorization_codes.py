@@ -148,7 +148,7 @@ def _revoke_issued_tokens(code: str, client: Any) -> None:
     for row in RedeemedCode.objects.filter(digest=_digest(code)):
         if RefreshToken.objects.filter(token_family=row.family, application=client).exists():
             logger.warning(
-                "An authorization code of client %s was used twice: its tokens are revoked",
+                "Authorization code used twice, its tokens are revoked: application=%s",
                 client.pk,
             )
             end_family(row.family)

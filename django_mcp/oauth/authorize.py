@@ -53,7 +53,7 @@ from .upstream_accounts import bind
 
 # No form-action: browsers apply it to the redirect after the form too, which leads to the client's
 # site. Not "no-referrer": the form's Origin would be "null", which Django's CSRF check rejects.
-HEADERS = {
+PAGE_HEADERS = {
     "X-Frame-Options": "DENY",
     "Content-Security-Policy": (
         "frame-ancestors 'none'; base-uri 'none'; object-src 'none'; script-src 'none'"
@@ -64,12 +64,12 @@ HEADERS = {
 
 
 def with_security_headers(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Add ``HEADERS`` to every response of a view, independently of the middleware."""
+    """Add ``PAGE_HEADERS`` to every response of a view, independently of the middleware."""
 
     @wraps(view)
     def answer(*args: Any, **kwargs: Any) -> HttpResponseBase:
         response = view(*args, **kwargs)
-        for name, value in HEADERS.items():
+        for name, value in PAGE_HEADERS.items():
             response[name] = value
         return response
 

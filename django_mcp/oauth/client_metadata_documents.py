@@ -55,7 +55,7 @@ from .models import ClientProfile, Consent, Source
 from .revocation import end_all
 
 logger = logging.getLogger("django_mcp")
-METHODS = (client_metadata.NONE, client_metadata.KEY)
+AUTHENTICATION_METHODS = (client_metadata.NONE, client_metadata.KEY)
 COUNTED, SLOTS = "_mcp_counted", "_mcp_slots"  # attributes of oauthlib's request
 SECRETS = {"client_secret", "client_secret_expires_at"}  # not allowed in a public document
 MAX_PER_HOST = 3  # fetches of documents of one host at a time
@@ -292,8 +292,10 @@ def _metadata(document: dict[str, Any]) -> ClientMetadata:
     if SECRETS & set(document):
         raise MetadataError("a metadata document must not have a secret")
     method = document.get("token_endpoint_auth_method", client_metadata.NONE)
-    if method not in METHODS:
-        raise MetadataError(f"token_endpoint_auth_method must be one of {', '.join(METHODS)}")
+    if method not in AUTHENTICATION_METHODS:
+        raise MetadataError(
+            f"token_endpoint_auth_method must be one of {', '.join(AUTHENTICATION_METHODS)}"
+        )
     listed = client_metadata.string_list(document, "redirect_uris")
     uris = client_metadata.valid_redirect_uris(listed)
     metadata = client_metadata.read(document, uris, method)
@@ -342,7 +344,7 @@ def _revoke_after_change(known: ClientProfile, metadata: ClientMetadata) -> None
     now = timezone.now()
     consents = Consent.objects.filter(client_id=known.client_id, revoked=None)
     logger.warning(
-        "The metadata of client %s has changed: its users are asked for consent again",
+        "Metadata of a client changed, its users are asked for consent again: client_id=%s",
         known.client_id,
     )
     consents.update(revoked=now)
@@ -351,5 +353,5 @@ def _revoke_after_change(known: ClientProfile, metadata: ClientMetadata) -> None
         other_key = (known.auth_method, known.jwks_uri) != (metadata.auth_method, metadata.jwks_uri)
         other_uris = set(application.redirect_uris.split()) != set(metadata.redirect_uris)
         if other_key or other_uris:
-            logger.warning("All tokens of client %s are revoked", known.client_id)
+            logger.warning("All tokens of a client revoked: client_id=%s", known.client_id)
             end_all(application=application)

@@ -198,7 +198,7 @@ def _digest(token: str) -> str:
 
 def _revoke_family(row: Any) -> None:
     logger.warning(
-        "A refresh token of client %s was used twice: all tokens of its family are revoked",
+        "Refresh token used twice, all tokens of its family are revoked: application=%s",
         row.application_id,
     )
     end_family(row.token_family)

@@ -32,8 +32,8 @@ from .conf import settings
 from .models import ClientProfile, Lock, Source
 
 MAX_BODY_BYTES = 16_384  # bytes
-HEADERS = {"Cache-Control": "no-store", "Pragma": "no-cache"}
-METHODS = (client_metadata.NONE, *client_metadata.WITH_SECRET, client_metadata.KEY)
+NO_STORE_HEADERS = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+AUTHENTICATION_METHODS = (client_metadata.NONE, *client_metadata.WITH_SECRET, client_metadata.KEY)
 # Members that the response repeats if they are not empty, by their name in RFC 7591.
 ECHOED = {
     "client_name": "name",
@@ -131,8 +131,10 @@ def _metadata(document: dict[str, Any]) -> ClientMetadata:
     if reason := next(filter(None, map(client_metadata.uri_problem, uris)), None):
         raise _redirect_error(reason)
     method = document.get("token_endpoint_auth_method", "client_secret_basic")
-    if method not in METHODS:
-        raise MetadataError(f"token_endpoint_auth_method must be one of {', '.join(METHODS)}.")
+    if method not in AUTHENTICATION_METHODS:
+        raise MetadataError(
+            f"token_endpoint_auth_method must be one of {', '.join(AUTHENTICATION_METHODS)}."
+        )
     return client_metadata.read(document, client_metadata.valid_redirect_uris(uris), method)
 
 
@@ -225,12 +227,12 @@ def _registration_response(
     body |= {name: value for name, attr in ECHOED.items() if (value := getattr(metadata, attr))}
     if secret:
         body |= {"client_secret": secret, "client_secret_expires_at": 0}  # 0: never
-    return JsonResponse(body, status=201, headers=HEADERS)
+    return JsonResponse(body, status=201, headers=NO_STORE_HEADERS)
 
 
 def _error(status: int, code: str, why: str) -> JsonResponse:
     body = {"error": code, "error_description": why}
-    return JsonResponse(body, status=status, headers=HEADERS)
+    return JsonResponse(body, status=status, headers=NO_STORE_HEADERS)
 
 
 def _retry_later(status: int, why: str, seconds: int) -> JsonResponse:

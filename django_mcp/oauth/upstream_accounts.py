@@ -176,7 +176,7 @@ def _ask_provider(upstream: Upstream, user: Any, account: str) -> None:
     elif valid:
         TokenBinding.objects.filter(user=user, account=account).update(checked=began)
     else:
-        logger.info("An upstream account of user %s was disabled: its tokens are revoked", user.pk)
+        logger.info("Upstream account disabled, its tokens are revoked: user=%s", user.pk)
         end_account(account, user)
 
 

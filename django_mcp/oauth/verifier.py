@@ -231,7 +231,7 @@ def _principal(row: FoundToken, server: Server) -> Principal | None:
     user: Any = _user(row) if row.application is not None else None
     scopes = frozenset(row.scope.split())
     if reason := _rejection_reason(row, user, scopes, server):
-        logger.info("OAuth access token %s was refused: %s", row.pk, reason)
+        logger.info("OAuth access token rejected: token=%s reason=%s", row.pk, reason)
         return None
     if row.client_last_used is not None:  # None: the client has no profile to update
         client_uses.note(row.application.client_id, row.client_last_used)

@@ -46,13 +46,13 @@ from .revisions import (
 
 MAX_BATCH = 50
 # Keys of ``_meta``.
-PREFIX = "io.modelcontextprotocol/"
-VERSION = PREFIX + "protocolVersion"
-CLIENT_INFO = PREFIX + "clientInfo"
-CAPABILITIES = PREFIX + "clientCapabilities"
-LOG_LEVEL = PREFIX + "logLevel"
-SERVER_INFO = PREFIX + "serverInfo"
-SUBSCRIPTION_ID = PREFIX + "subscriptionId"
+META_PREFIX = "io.modelcontextprotocol/"
+VERSION = META_PREFIX + "protocolVersion"
+CLIENT_INFO = META_PREFIX + "clientInfo"
+CAPABILITIES = META_PREFIX + "clientCapabilities"
+LOG_LEVEL = META_PREFIX + "logLevel"
+SERVER_INFO = META_PREFIX + "serverInfo"
+SUBSCRIPTION_ID = META_PREFIX + "subscriptionId"
 # Only requests without a handshake have these keys.
 STATELESS_KEYS = frozenset((VERSION, CLIENT_INFO, CAPABILITIES, LOG_LEVEL))
 # Parameters of such requests that are not the method's own.
@@ -274,7 +274,9 @@ class Connection:
             return False
         # Extensions put keys with that prefix into requests of a session too, so the prefix is a
         # hint only before a handshake.
-        return request["method"] in STATELESS_ONLY or any(key.startswith(PREFIX) for key in meta)
+        return request["method"] in STATELESS_ONLY or any(
+            key.startswith(META_PREFIX) for key in meta
+        )
 
     def _read_stateless(
         self, request: JSON, header: str | None, headers: Mirrored | None, in_batch: bool

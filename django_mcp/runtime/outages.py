@@ -129,7 +129,7 @@ class OutageLog:
             self._since.setdefault(name, now)
         if not is_known:
             first = str(error).strip().partition("\n")[0] or type(error).__name__
-            logger.error("The database %r cannot be reached: %s", name, first)
+            logger.error("Database cannot be reached: database=%s error=%s", name, first)
 
     def forget(self) -> None:
         """Forget all outages, as in a new process."""
@@ -154,7 +154,7 @@ class OutageLog:
                 return
             del self.failed[alias]
             seconds = now - self._since.pop(alias)
-        logger.warning("The database %r can be reached again, after %.1f seconds", alias, seconds)
+        logger.warning("Database can be reached again: database=%s outage=%.1fs", alias, seconds)
 
 
 outage_log = OutageLog()

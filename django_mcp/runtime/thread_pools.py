@@ -292,7 +292,7 @@ class ThreadPool:
         """Log a warning once when too many threads are stuck."""
         was_ready, self._was_ready = self._was_ready, self.is_ready()
         if was_ready and not self._was_ready:
-            message = "%d threads of the pool %r have each run one job for more than %d seconds"
+            message = "Threads are stuck: threads=%d pool=%s running_longer_than=%ds"
             logger.warning(message, self.stuck(), self.name, STUCK_SECONDS)
 
 

@@ -168,12 +168,14 @@ def _run_if_reachable(alias: str, work: Callable[[str], T]) -> T | None:
 def _note_failure(alias: str, error: Exception) -> None:
     """Skip a database for a while after an error: its timeouts would delay all others."""
     if codes(error) & LOCKS:
-        logger.debug("Change log of %r not read: a transaction of the project holds a lock", alias)
+        logger.debug(
+            "Change log not read, a transaction of the project holds a lock: database=%s", alias
+        )
         return
     if is_break(error):
         outages.note_break(error, alias)
     elif alias not in _away:
-        logger.warning("Changes cannot be read in the database %r: %s", alias, error)
+        logger.warning("Changes cannot be read: database=%s error=%s", alias, error)
     _away[alias] = time.monotonic() + UNREACHABLE_RETRY_SECONDS
 
 
@@ -185,7 +187,9 @@ def is_ready(alias: str) -> bool:
     if _ready.get(alias, 0.0) <= time.monotonic():
         found = has_table(alias)
         if not found and alias not in _ready:
-            logger.error("The database %r has no table of changes: migrate django_mcp there", alias)
+            logger.error(
+                "Table of changes is missing, migrate django_mcp there: database=%s", alias
+            )
         _ready[alias] = math.inf if found else time.monotonic() + MISSING_TABLE_RETRY_SECONDS
         _lacking.discard(alias) if found else _lacking.add(alias)
     return alias not in _lacking

@@ -162,7 +162,7 @@ def _touch(session: Session, now: datetime) -> None:
             # sessions of other requests too.
             unlocked(rows(Session).filter(pk=session.pk)).update(last_seen=now)
     except DatabaseError:
-        logger.warning("last_seen of session %s could not be updated", session.pk, exc_info=True)
+        logger.warning("last_seen could not be updated: session=%s", session.pk, exc_info=True)
     else:
         session.last_seen = now
 

@@ -179,12 +179,14 @@ class ChannelLayerConnection:
         if self._is_lost:
             return
         if self._should_warn():
-            words = "The %s does not work; the database is polled more often instead: %s"
+            words = "Wake-ups do not arrive, the database is polled more often: by=%s error=%s"
             logger.warning(words, self.description, self.last_error)
             self._is_lost = True
         else:
             logger.debug(
-                "The %s was lost and is opened again: %s", self.description, self.last_error
+                "Wake-ups lost, the connection is opened again: by=%s error=%s",
+                self.description,
+                self.last_error,
             )
         # If the whole database is away, the poll that follows notices it, and logs that, before the
         # second failure.
@@ -200,7 +202,7 @@ class ChannelLayerConnection:
 
     def _note_success(self) -> None:
         if self._is_lost:
-            logger.info("The %s works again", self.description)
+            logger.info("Wake-ups arrive again: by=%s", self.description)
         self.is_working, self._is_lost, self.last_error = True, False, ""
 
     async def _renew_and_test(self, layer: Layer, channel: str) -> None:

@@ -129,7 +129,7 @@ class Conversation:
                 self._questions.ready.set()
                 self._spawn(self._attend())
             case _:
-                logger.debug("The client says %s", event.method)
+                logger.debug("Notification ignored: method=%s", event.method)
 
     # Calls.
 
@@ -180,7 +180,7 @@ class Conversation:
         try:
             write(message)
         except (TypeError, ValueError):
-            logger.exception("The response to %s cannot be written", call.method)
+            logger.exception("Response cannot be encoded: method=%s", call.method)
             message.clear()  # in place, because the list of a batch holds this dict
             message.update(self.connection.error(call, InternalError()))
             write(message)
@@ -189,7 +189,7 @@ class Conversation:
         active = self._active.get(event.id)
         if active is None or active.call.method == "initialize":
             return
-        logger.info("%s was cancelled: %.200r", active.call.method, event.reason)
+        logger.info("Call cancelled: method=%s reason=%.200r", active.call.method, event.reason)
         active.cancel()
 
     async def _who(self) -> Principal:

@@ -225,7 +225,7 @@ class ExternalTokens:
     def _check_scopes(self, claims: Claims) -> None:
         """Raise ``InsufficientScope`` with the scopes to request (RFC 6750, 3.1)."""
         if not self.scopes <= scopes(claims):
-            logger.info("Token rejected: issuer=%s reason=a scope is missing", self.issuer)
+            logger.info("Token rejected: issuer=%s reason='a scope is missing'", self.issuer)
             raise InsufficientScope(self.asked or sorted(self.scopes))
 
     def _find_user(self, claims: dict[str, Any]) -> Any:

@@ -113,7 +113,7 @@ def _token(alias: str, user_model: Any, row: Sequence[Any] | None) -> Token | No
 def _principal(row: Token, server: Server) -> Principal | None:
     """Return the principal of a token's row; None if the token is not valid at ``server``."""
     if reason := _rejection_reason(row, server, timezone.now()):
-        logger.info("Access token %s was refused: %s", row.pk, reason)
+        logger.info("Access token rejected: token=%s reason=%s", row.pk, reason)
         return None
     uses.note(row.pk, row.last_used)
     auth = Auth(frozenset(row.scopes), key=f"token-{row.pk}", expires=row.expires)

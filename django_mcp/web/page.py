@@ -296,7 +296,7 @@ def icon(icons: Iterable[Icon], theme: str = "light") -> Icon | None:
 
 
 CSP = "Content-Security-Policy"
-HEADERS = {
+PAGE_HEADERS = {
     CSP: "; ".join([
         "default-src 'none'", "style-src 'sha256-{}'", "img-src 'self' data: https:",
         "base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'",
@@ -422,8 +422,8 @@ _cached_engine = lru_cache(maxsize=8)(_new_engine)
 
 
 def _response(html: str, digest: str) -> HttpResponse:
-    response = HttpResponse(html, headers=HEADERS)
-    response[CSP] = HEADERS[CSP].format(digest)
+    response = HttpResponse(html, headers=PAGE_HEADERS)
+    response[CSP] = PAGE_HEADERS[CSP].format(digest)
     add_never_cache_headers(response)
     patch_vary_headers(response, ("Accept", "Cookie"))
     return response

@@ -33,12 +33,12 @@ def test_tool_is_switched_off_and_on(staff):
     row = Switch.objects.get()
     assert (row.server, row.thing, row.reason) == ("default", "tool:refund", "It is broken.")
     assert row.by.username == "sam"
-    kill_switches.look()
+    kill_switches.refresh()
     assert kill_switches.is_off("default", "tool:refund")
     assert "tool:refund" in client.get(LIST).text
     away = reverse("admin:django_mcp_switch_delete", args=[row.pk])
     assert client.post(away, {"post": "yes"}).status_code == 302
-    kill_switches.look()
+    kill_switches.refresh()
     assert not kill_switches.is_off("default", "tool:refund")
     assert [entry.action_flag for entry in LogEntry.objects.order_by("pk")] == [1, 3]
 

@@ -645,4 +645,4 @@ def test_integrity_error_has_a_generic_message(bills, invoice, monkeypatch, capl
     monkeypatch.setattr(Invoice, "validate_unique", lambda self, exclude=None: None)
     words = bills().failure("create_invoice", **new_invoice(invoice, number="A-1"))
     assert words == "Nothing was saved: it would be in conflict with other data."
-    assert "was not saved" in caplog.text and "Carla" not in caplog.text
+    assert "Row not saved" in caplog.text and "Carla" not in caplog.text

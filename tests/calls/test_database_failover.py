@@ -201,7 +201,7 @@ def test_call_through_a_failover_gets_the_documented_answer(
         reply = client.post(message)
         client.loop.until(lambda: not (call_manager()._requests or call_manager()._tasks))
     away, *others = messages(caplog)
-    assert away.startswith("The database 'default' cannot be reached: ") and len(others) <= 1
+    assert away.startswith("Database cannot be reached: database=default ") and len(others) <= 1
     assert all("can be reached again" in one for one in others)
     (response,) = [one.response for one in reply.calls] if reply.stream is None else last(reply)
     if tool is None:
@@ -474,8 +474,10 @@ def test_break_is_logged_once_without_traceback_and_so_is_the_return(
     monkeypatch.setattr(outages, "SETTLED_SECONDS", 0.0)
     client.json_responses(client.call("read_only"))
     away, back = messages(caplog)
-    assert away == ("The database 'default' cannot be reached: unable to open database file")
-    assert re.fullmatch(r"The database 'default' can be reached again, after \d+\.\d seconds", back)
+    assert away == (
+        "Database cannot be reached: database=default error=unable to open database file"
+    )
+    assert re.fullmatch(r"Database can be reached again: database=default outage=\d+\.\ds", back)
     assert not any(one.exc_info for one in caplog.records)
 
 

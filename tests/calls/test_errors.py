@@ -103,8 +103,10 @@ def test_unexpected_exception_is_masked_and_logged_in_full(connect, raising, err
         found = refused(client, method, **params)
         assert (found.code, found.message, found.data) == (-32603, MASKED, None)
     assert [record.message for record in caplog.records] == [
-        "tools/call tool failed", "tools/call atool failed", "prompts/get prompt failed",
-        "resources/read shop://x failed",
+        "Call failed: method=tools/call name='tool'",
+        "Call failed: method=tools/call name='atool'",
+        "Call failed: method=prompts/get name='prompt'",
+        "Call failed: method=resources/read uri='shop://x'",
     ]  # fmt: skip
     assert all(record.exc_info[1] is error for record in caplog.records)
     assert [record.method for record in caplog.records][0] == "tools/call"

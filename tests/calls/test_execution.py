@@ -769,7 +769,7 @@ def test_async_tool_that_returns_rows_takes_one_more_thread_hop(connect, server,
 def test_concurrent_async_calls_close_their_connections_and_threads(
     connect, server, shared_db, opened, monkeypatch
 ):
-    monkeypatch.setattr(kill_switches, "source", [])  # whose look has a connection that stays
+    monkeypatch.setattr(kill_switches, "source", [])  # its query would keep a connection
     together = threading.Barrier(10)
 
     @server.tool(permission=mcp.PUBLIC)

@@ -19,7 +19,7 @@ from django.core.asgi import get_asgi_application
 from django_mcp.models import Token
 from django_mcp.routing import mount
 from tests.client import Client
-from tests.http import HttpClient, Talk, elsewhere
+from tests.http import ClientExchange, HttpClient, elsewhere
 
 JSON = dict[str, Any]
 # What is made up for each conversation, and differs by itself: sessions, questions, their seals.
@@ -70,7 +70,7 @@ class Web(HttpClient):
 
     _check = Pipe._check
 
-    def stop(self, started: Talk) -> None:
+    def stop(self, started: ClientExchange) -> None:
         started.leave()
 
 

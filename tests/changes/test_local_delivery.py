@@ -60,7 +60,7 @@ async def test_failing_follower_does_not_affect_the_others(caplog):
         change_feed().follow_local(follower)
     announce(CHANGE)
     await asyncio.sleep(0)
-    assert one.received == [CHANGE] and "not delivered to Failing" in caplog.text
+    assert one.received == [CHANGE] and "not delivered: follower=Failing" in caplog.text
 
 
 async def test_changes_from_a_thread_arrive_in_the_loop():

@@ -329,7 +329,7 @@ def test_disabled_declaration_and_its_dependents_do_not_exist(server, token):
     with offering(token):
         for key, off in every.items():
             switch = Switch.objects.create(server=server.name, thing=off._mark)
-            kill_switches.look()
+            kill_switches.refresh()
             request = Request(principal, server)
             found = {one for one, thing in every.items() if decide(thing, request).is_listed}
             disabled = {one for one, thing in every.items() if thing._mark == off._mark}

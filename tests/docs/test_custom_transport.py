@@ -62,7 +62,7 @@ def small_server(server):
     return server
 
 
-class Talk:
+class ClientExchange:
     """A client of the socket, which validates every message by the schema."""
 
     def __init__(self, revision: str, reader: asyncio.StreamReader, writer: Any) -> None:
@@ -126,14 +126,14 @@ class Served:
 
     def __init__(self, task: asyncio.Task[None], path: str) -> None:
         self.task, self.path = task, path
-        self.clients: list[Talk] = []
+        self.clients: list[ClientExchange] = []
 
-    async def connect(self, revision: str = LATEST.name, *, opened: bool = True) -> Talk:
-        talk = Talk(revision, *await asyncio.open_unix_connection(self.path))
-        self.clients.append(talk)
+    async def connect(self, revision: str = LATEST.name, *, opened: bool = True) -> ClientExchange:
+        exchange = ClientExchange(revision, *await asyncio.open_unix_connection(self.path))
+        self.clients.append(exchange)
         if opened:
-            await talk.open()
-        return talk
+            await exchange.open()
+        return exchange
 
     async def hang_up(self) -> None:
         for client in self.clients:

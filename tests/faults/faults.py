@@ -40,7 +40,9 @@ FAR_OFF = (-2400.0, 2400.0, -1200.0, 1200.0)
 AWAKE = 6.0  # seconds in which a worker that goes on must have seen what time it is
 DOUBTS = re.compile(r"Lease lost|Lease may have expired")
 QUICK, WORDS = 12.0, 10  # seconds in which the layer must be used again, by so many commands
-NO_LAYER = re.compile("(?:channel layer|LISTEN connection to PostgreSQL) does not work")
+NO_LAYER = re.compile(
+    "Wake-ups do not arrive.* by=(?:channel layer|LISTEN connection to PostgreSQL) "
+)
 
 
 async def kill_at(campaign: Campaign, fault: Fault) -> None:

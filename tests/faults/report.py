@@ -133,7 +133,7 @@ TRACED = re.compile(r"^Traceback .*\n(?:[ \t].*\n)*", re.M)  # up to the excepti
 # Errors that faults explain: the database or the channel layer is down for a while.
 EXPLAINED = (
     re.compile(r"(?:Operational|Interface)Error.*(?:locked|connect|server|terminat|starting up)"),
-    re.compile(r"The database '\w+' cannot be reached: "),
+    re.compile(r"Database cannot be reached: database=\w+ "),
     re.compile(r"redis\.exceptions|ConnectionRefusedError|Connection reset by peer"),
     re.compile(r"Lease lost"),
     # Raised by Django if a client disconnects before its request was read.

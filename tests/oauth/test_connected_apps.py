@@ -26,7 +26,7 @@ from oauth2_provider.models import (
 from django_mcp.declarations.server import default_server
 from django_mcp.models import Token
 from django_mcp.oauth import connected_apps as connected
-from django_mcp.oauth.authorize import HEADERS
+from django_mcp.oauth.authorize import PAGE_HEADERS
 from django_mcp.oauth.connected_apps import MAX_SHOWN_ACTIVITIES, connections, own_tokens
 from django_mcp.oauth.models import Activity, ClientProfile, Consent
 from django_mcp.oauth.revocation import revoke_client
@@ -431,7 +431,7 @@ def test_disconnecting_needs_the_csrf_token_of_the_page(alice, agent, settings, 
     forged = web.post(PAGE, form, headers={"Origin": "https://evil.example"}, secure=True)
     assert forged.status_code == 403 and is_accepted(tokens)
     if not middleware:  # whose answer it is otherwise
-        assert {name: forged[name] for name in HEADERS} == HEADERS
+        assert {name: forged[name] for name in PAGE_HEADERS} == PAGE_HEADERS
     page = web.get(PAGE, secure=True).text
     own = page.partition('csrfmiddlewaretoken" value="')[2].partition('"')[0]
     given = web.post(
@@ -442,7 +442,7 @@ def test_disconnecting_needs_the_csrf_token_of_the_page(alice, agent, settings, 
 
 def test_page_forbids_frames_caching_and_scripts(alice):
     for response in (browser(alice).get(PAGE), browser(alice).post(PAGE), browser().get(PAGE)):
-        assert {name: response[name] for name in HEADERS} == HEADERS
+        assert {name: response[name] for name in PAGE_HEADERS} == PAGE_HEADERS
         assert "<script" not in response.text
 
 

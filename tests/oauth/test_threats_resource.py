@@ -94,10 +94,10 @@ def connect(http, server):
     return made
 
 
-def challenge_of(talk) -> dict[str, str]:
+def challenge_of(exchange) -> dict[str, str]:
     """Assert that the response is a challenge, and return its parameters."""
-    assert talk.wait().refused == (401, -32600), talk
-    said = talk.headers["www-authenticate"]
+    assert exchange.wait().refused == (401, -32600), exchange
+    said = exchange.headers["www-authenticate"]
     assert CHALLENGE.fullmatch(said)
     return dict(re.findall(r'([a-z_]+)="([^"]*)"', said))
 
@@ -265,8 +265,8 @@ def test_only_trusted_origins_may_call_the_endpoint(connect, server):
     assert "authorization" in ours.headers["access-control-allow-headers"]
     evil = client.send("OPTIONS", client.path, headers=client.headers(**PAGE) | ASKS)
     assert evil.status == 403
-    for talk in (ours, evil):
-        assert "access-control-allow-credentials" not in talk.headers
+    for exchange in (ours, evil):
+        assert "access-control-allow-credentials" not in exchange.headers
     assert not [name for name in evil.headers if name.startswith("access-control")]
 
 
@@ -274,10 +274,10 @@ def test_only_trusted_origins_may_read_a_challenge(connect, server):
     """T21: the page of another origin sees nothing."""
     client = connect(None)
     message = client.message("tools/list", {})
-    talk = client.post(message, origin=URL).wait()
-    assert talk.status == 401 and talk.headers["access-control-allow-origin"] == URL
-    assert "www-authenticate" in talk.headers["access-control-expose-headers"]
-    assert "access-control-allow-credentials" not in talk.headers
+    exchange = client.post(message, origin=URL).wait()
+    assert exchange.status == 401 and exchange.headers["access-control-allow-origin"] == URL
+    assert "www-authenticate" in exchange.headers["access-control-expose-headers"]
+    assert "access-control-allow-credentials" not in exchange.headers
     other = client.post(message, origin="https://evil.example").wait()
     assert "access-control-allow-origin" not in other.headers
 
@@ -342,7 +342,7 @@ def try_session(client, token):
 def test_session_of_another_user_or_client_is_not_found(session_client, who, caplog):
     """T9: the session stays intact, and the log names the caller."""
     before, secret = Session.objects.get(), session_client.secrets[who]
-    assert [talk.status for talk in try_session(session_client, secret)] == [404, 404, 404]
+    assert [exchange.status for exchange in try_session(session_client, secret)] == [404, 404, 404]
     told = [one for one in caplog.records if one.levelname == "WARNING"]
     assert [one.args[:2] for one in told] == [(before.pk, before.owner)] * 3
     assert all(one.args[2] not in (before.owner, "nobody") for one in told)
@@ -356,8 +356,12 @@ def test_session_of_another_user_or_client_is_not_found(session_client, who, cap
 
 def test_session_id_without_a_token_is_rejected(session_client):
     """T9: the id of a session is no credential."""
-    assert [talk.status for talk in try_session(session_client, None)] == [401, 401, 401]
-    assert [talk.status for talk in try_session(session_client, "guessed")] == [401, 401, 401]
+    assert [exchange.status for exchange in try_session(session_client, None)] == [401, 401, 401]
+    assert [exchange.status for exchange in try_session(session_client, "guessed")] == [
+        401,
+        401,
+        401,
+    ]
     assert session_client.text("whoami") == "alice"
 
 
@@ -396,12 +400,12 @@ def test_request_state_of_another_user_or_client_is_rejected(
     arguments |= {"requestState": asked["result"]["requestState"], "inputResponses": yes}
     others = (bob, public_client), (alice, application("Other")), (bob, application("Third"))
     for user, other in others:
-        talk = (
+        exchange = (
             connect(issued(user, other, server_with_question)[1])
             .start("tools/call", **arguments)
             .wait()
         )
-        assert "result" not in talk.messages[0] and talk.error["code"] == -32602
+        assert "result" not in exchange.messages[0] and exchange.error["code"] == -32602
     refreshed = connect(issued(alice, public_client, server_with_question)[1]).start(
         "tools/call", **arguments
     )
@@ -413,14 +417,14 @@ def test_request_state_of_another_user_or_client_is_rejected(
 
 def calling(client):
     meta = {"_meta": {"progressToken": "t"}}
-    talk = client.start("tools/call", name="wait", arguments={}, **meta)
-    talk.until(lambda: talk.is_stream and talk.messages)
-    return talk
+    exchange = client.start("tools/call", name="wait", arguments={}, **meta)
+    exchange.until(lambda: exchange.is_stream and exchange.messages)
+    return exchange
 
 
 def listening(client, last=None):
-    talk = client.listen(last)
-    return talk.until(lambda: talk.is_stream) and talk
+    exchange = client.listen(last)
+    return exchange.until(lambda: exchange.is_stream) and exchange
 
 
 @pytest.fixture
@@ -455,9 +459,9 @@ def test_call_outlives_its_token_and_only_its_caller_gets_the_result(
 ):
     """T24: the call continues; a new token of the same owner gets the result."""
     client = client_with_short_token("2025-11-25")
-    talk = calling(client)
-    talk.wait()
-    last = [event.id for event in talk.sse.found if event.id][-1]
+    exchange = calling(client)
+    exchange.wait()
+    last = [event.id for event in exchange.sse.found if event.id][-1]
     assert Call.objects.get().state == "running"
     challenge_of(client.listen(last))
     client.token = issued(bob, client.row.application, client.server)[1]
@@ -472,9 +476,9 @@ def test_call_outlives_its_token_and_only_its_caller_gets_the_result(
 def test_subscription_ends_with_its_token(client_with_short_token):
     """T24: the same for the streams of 2026-07-28."""
     client = client_with_short_token("2026-07-28")
-    talk = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
-    talk.until(lambda: talk.is_stream)
-    assert talk.wait().ended and timezone.now() >= client.row.expires
+    exchange = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
+    exchange.until(lambda: exchange.is_stream)
+    assert exchange.wait().ended and timezone.now() >= client.row.expires
     again = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
     challenge_of(again)
 
@@ -517,10 +521,10 @@ def test_revocation_cancels_calls_and_closes_streams(
     row, secret = issued(alice, public_client, server)
     client = connect(secret, revision=handshake)
     bystander = connect(issued(alice, application("Other"), server)[1], revision=handshake)
-    talk, news, others = calling(client), listening(client), listening(bystander)
+    exchange, news, others = calling(client), listening(client), listening(bystander)
     end(row, alice)
     client.run(check_revocations())
-    assert talk.wait().ended and news.wait().ended
+    assert exchange.wait().ended and news.wait().ended
     ended = Call.objects.get()
     assert (ended.state, ended.cancelled) == ("done", True)
     challenge_of(client.post(client.message("ping", {})))
@@ -533,13 +537,13 @@ def test_revocation_cancels_calls_without_a_session(connect, alice, public_clien
     """T24, T22: the same in 2026-07-28."""
     row, secret = issued(alice, public_client, server)
     client = connect(secret)
-    talk = calling(client)
+    exchange = calling(client)
     listens = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
     listens.until(lambda: listens.is_stream)
     end(row, alice)
     client.run(check_revocations())
-    assert talk.wait().ended and listens.wait().ended
-    assert not any("result" in message for message in talk.messages)
+    assert exchange.wait().ended and listens.wait().ended
+    assert not any("result" in message for message in exchange.messages)
 
 
 def test_refresh_keeps_open_calls(connect, alice, public_client, server, gate):
@@ -547,13 +551,13 @@ def test_refresh_keeps_open_calls(connect, alice, public_client, server, gate):
     row, secret = issued(alice, public_client, server)
     refresh(alice, public_client, row)
     client = connect(secret, revision="2025-11-25")
-    talk = calling(client)
+    exchange = calling(client)
     row.delete()  # as a refresh does
     client.run(check_revocations())
     issued(alice, public_client, server)
     client.run(check_revocations())
     gate.set()
-    assert talk.wait().messages[-1]["result"]["content"][0]["text"] == "waited for alice"
+    assert exchange.wait().messages[-1]["result"]["content"][0]["text"] == "waited for alice"
 
 
 def test_revocations_are_checked_periodically(shared_db, http, server, monkeypatch):
@@ -562,9 +566,9 @@ def test_revocations_are_checked_periodically(shared_db, http, server, monkeypat
     alice = get_user_model().objects.create_user("carol")
     row, secret = issued(alice, application(), server)
     client = http(secret, server=server, revision="2025-11-25", more={"host": "shop.example"})
-    talk = calling(client)
+    exchange = calling(client)
     row.delete()
-    assert talk.wait().ended
+    assert exchange.wait().ended
 
 
 # The challenge.

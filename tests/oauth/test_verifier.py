@@ -280,7 +280,7 @@ def test_reason_of_a_rejection_is_only_logged(alice, public_client, server, capl
     assert not any(is_accepted(secret, server) for _, secret in made)
     told = [record.getMessage() for record in caplog.records if record.name == "django_mcp"]
     assert told == [
-        f"OAuth access token {row.pk} was refused: {why}"
+        f"OAuth access token rejected: token={row.pk} reason={why}"
         for (row, _), why in zip(made, wrong, strict=True)
     ]
     assert all(secret not in caplog.text for _, secret in made)

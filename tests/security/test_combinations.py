@@ -104,12 +104,12 @@ def _check_answers(one, answers):
 def _check_challenges(client, one):
     """If the token could get the scope, the status says so before anything is executed."""
     for thing in THINGS:
-        talk = client.start(thing.method, **thing.params()).wait()
-        header = talk.headers.get("www-authenticate", "")
+        exchange = client.start(thing.method, **thing.params()).wait()
+        header = exchange.headers.get("www-authenticate", "")
         found = re.search('error="insufficient_scope", scope="([^"]*)"', header)
-        named = set(found[1].split()) if found and talk.status == 403 else set()
+        named = set(found[1].split()) if found and exchange.status == 403 else set()
         if named != (set(thing.needs) if thing.is_asked(one) else set()):
-            raise Leak(f"{one}: {thing.name} is answered by {talk}")
+            raise Leak(f"{one}: {thing.name} is answered by {exchange}")
 
 
 SUBSETS = sorted({tuple(sorted(one.permissions)) for one in COMBINATIONS})

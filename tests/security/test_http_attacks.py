@@ -49,11 +49,11 @@ def token_of(user, **options):
     return Token.make(user, "x", **options)[1]
 
 
-def distinguishable_parts(talk):
+def distinguishable_parts(exchange):
     """Return everything of a response that a caller can distinguish."""
-    talk.wait()
-    headers = {k: v for k, v in talk.headers.items() if k not in ("date", "content-length")}
-    return talk.status, headers, talk.messages
+    exchange.wait()
+    headers = {k: v for k, v in exchange.headers.items() if k not in ("date", "content-length")}
+    return exchange.status, headers, exchange.messages
 
 
 def called(client, name, *, id=1, **arguments):
@@ -113,10 +113,10 @@ def test_forbidden_tool_looks_like_a_missing_one(
 def test_permitted_durable_tools_still_work(http, guarded_server, alice):
     client = http(token_of(alice), server=guarded_server, revision=NEWEST_SESSION)
     for name in ("kept", "kept_too", "asked"):
-        talk = called(client, name, id=name).wait()
-        assert talk.is_stream and WORD in json.dumps(talk.messages)
-    talk = called(client, "broken", id="broken").wait()
-    assert "division" not in talk.body.decode() and not talk.is_stream
+        exchange = called(client, name, id=name).wait()
+        assert exchange.is_stream and WORD in json.dumps(exchange.messages)
+    exchange = called(client, "broken", id="broken").wait()
+    assert "division" not in exchange.body.decode() and not exchange.is_stream
 
 
 # Revoked tokens, inactive users and removed permissions.
@@ -145,9 +145,9 @@ def server_with_questions(server):
 
 def start_and_wait_for_question(client, name, **arguments):
     """Start a call, wait for its question, and return both."""
-    talk = called(client, name, **arguments)
+    exchange = called(client, name, **arguments)
     client.until(lambda: client.asked)
-    return talk, client.asked[-1]
+    return exchange, client.asked[-1]
 
 
 def answer(client, asked, content=None):
@@ -155,10 +155,10 @@ def answer(client, asked, content=None):
     return client.post({"jsonrpc": "2.0", "id": asked["id"], "result": result}).wait()
 
 
-def expire_question(client, talk):
+def expire_question(client, exchange):
     """Expire the question, and return the finished response."""
     rows(Ask).update(deadline="2000-01-01T00:00:00Z")
-    return talk.wait()
+    return exchange.wait()
 
 
 @pytest.mark.parametrize("gone", ["revoked", "inactive"])
@@ -166,7 +166,7 @@ def test_answer_with_a_revoked_token_or_inactive_user_is_rejected(
     http, server_with_questions, alice, gone
 ):
     client = http(token_of(alice), server=server_with_questions, revision=NEWEST_SESSION)
-    talk, asked = start_and_wait_for_question(client, "pay")
+    exchange, asked = start_and_wait_for_question(client, "pay")
     if gone == "revoked":
         Token.objects.update(revoked="2000-01-01T00:00:00Z")
     else:
@@ -174,7 +174,7 @@ def test_answer_with_a_revoked_token_or_inactive_user_is_rejected(
     assert answer(client, asked).status == 401
     client.sleep(0.05)
     assert server_with_questions._done == [] and rows(Ask).get().open
-    talk.leave()
+    exchange.leave()
 
 
 @pytest.mark.parametrize("tool", ["pay", "knock"])
@@ -186,33 +186,33 @@ def test_waiting_call_is_cancelled_if_its_user_becomes_inactive(
     client = http(
         token_of(alice, scopes=["all"]), server=server_with_questions, revision=NEWEST_SESSION
     )
-    talk, _ = start_and_wait_for_question(client, tool)
+    exchange, _ = start_and_wait_for_question(client, tool)
     User.objects.update(is_active=False)
-    expire_question(client, talk)
+    expire_question(client, exchange)
     assert server_with_questions._done == [] and rows(Call).get().cancelled
-    assert not any("result" in message or "error" in message for message in talk.messages)
+    assert not any("result" in message or "error" in message for message in exchange.messages)
 
 
 def test_call_fails_if_the_permission_is_removed_during_a_question(
     http, server_with_questions, alice
 ):
     client = http(token_of(alice), server=server_with_questions, revision=NEWEST_SESSION)
-    talk, asked = start_and_wait_for_question(client, "pay")
+    exchange, asked = start_and_wait_for_question(client, "pay")
     alice.user_permissions.clear()
     assert answer(client, asked).status == 202
-    assert "Unknown tool" in str(talk.wait().messages[-1]) and server_with_questions._done == []
+    assert "Unknown tool" in str(exchange.wait().messages[-1]) and server_with_questions._done == []
 
 
 def test_call_fails_if_the_permission_is_removed_between_rounds(http, server_with_questions, alice):
     client = http(token_of(alice), server=server_with_questions)
     asked = client.request("tools/call", name="pay", arguments={})
     alice.user_permissions.clear()
-    talk = client.start(
+    exchange = client.start(
         "tools/call", name="pay", arguments={}, requestState=asked["requestState"],
         inputResponses={key: {"action": "accept", "content": {"answer": True}}
                         for key in asked["inputRequests"]},
     )  # fmt: skip
-    assert "Unknown tool" in str(talk.wait().messages) and server_with_questions._done == []
+    assert "Unknown tool" in str(exchange.wait().messages) and server_with_questions._done == []
 
 
 @pytest.fixture
@@ -227,9 +227,11 @@ def server_with_resource(server, alice):
 
 
 def subscribe(client, *uris):
-    talk = client.start("subscriptions/listen", notifications={"resourceSubscriptions": [*uris]})
-    talk.until(lambda: talk.messages)
-    return talk
+    exchange = client.start(
+        "subscriptions/listen", notifications={"resourceSubscriptions": [*uris]}
+    )
+    exchange.until(lambda: exchange.messages)
+    return exchange
 
 
 def announce_change(client, uri):
@@ -242,8 +244,8 @@ def announce_change(client, uri):
     client.run(now())
 
 
-def received_updates(talk):
-    return [one for one in talk.messages if one.get("method", "").endswith("resources/updated")]
+def received_updates(exchange):
+    return [one for one in exchange.messages if one.get("method", "").endswith("resources/updated")]
 
 
 def test_subscriber_without_the_permission_gets_at_most_one_more_update(
@@ -255,15 +257,15 @@ def test_subscriber_without_the_permission_gets_at_most_one_more_update(
     """
     monkeypatch.setattr("django_mcp.transports.http.stateless.VERIFIED_SECONDS", 0.02)
     client = http(token_of(alice), server=server_with_resource)
-    talk = subscribe(client, "ledger://1")
+    exchange = subscribe(client, "ledger://1")
     announce_change(client, "ledger://1")
-    talk.until(lambda: len(received_updates(talk)) == 1)
+    exchange.until(lambda: len(received_updates(exchange)) == 1)
     alice.user_permissions.clear()
     for _ in range(3):
         announce_change(client, "ledger://1")
         client.sleep(0.05)
-    assert len(received_updates(talk)) == 2
-    talk.leave()
+    assert len(received_updates(exchange)) == 2
+    exchange.leave()
 
 
 @pytest.mark.parametrize("gone", ["revoked", "inactive"])
@@ -272,14 +274,14 @@ def test_subscriber_with_a_revoked_token_gets_no_updates(
 ):
     monkeypatch.setattr("django_mcp.transports.http.stateless.VERIFIED_SECONDS", 0.02)
     client = http(token_of(alice), server=server_with_resource)
-    talk = subscribe(client, "ledger://1")
+    exchange = subscribe(client, "ledger://1")
     changes = {gone: "2000-01-01T00:00:00Z"}
     {
         "revoked": lambda: Token.objects.update(**changes),
         "inactive": lambda: User.objects.update(is_active=False),
     }[gone]()
     announce_change(client, "ledger://1")
-    assert received_updates(talk.wait()) == []
+    assert received_updates(exchange.wait()) == []
 
 
 @pytest.mark.parametrize("error", [OperationalError("gone"), RuntimeError("a bug")])
@@ -290,7 +292,7 @@ def test_subscriber_gets_no_updates_while_the_verifier_fails(
     monkeypatch.setattr("django_mcp.transports.http.stateless.VERIFIED_SECONDS", 0.02)
     monkeypatch.setattr("django_mcp.transports.http.stateless.BUSY_RETRY_SECONDS", 0.01)
     client = http(token_of(alice), server=server_with_resource)
-    talk = subscribe(client, "ledger://1")
+    exchange = subscribe(client, "ledger://1")
     with monkeypatch.context() as broken:
 
         def fail(*args):
@@ -300,9 +302,9 @@ def test_subscriber_gets_no_updates_while_the_verifier_fails(
             broken.setattr(f"django_mcp.verifiers.PersonalAccessTokens.{name}", fail)
         announce_change(client, "ledger://1")
         client.sleep(0.1)
-        assert received_updates(talk) == []
-    talk.until(lambda: len(received_updates(talk)) == 1)
-    talk.leave()
+        assert received_updates(exchange) == []
+    exchange.until(lambda: len(received_updates(exchange)) == 1)
+    exchange.leave()
 
 
 # Greedy clients: everything that they can make grow is limited.
@@ -330,10 +332,10 @@ def test_cancelled_call_deletes_its_steps(http, server_with_step):
     client = http(server=server_with_step, revision=NEWEST_SESSION)
     for number in range(3):
         client.asked.clear()
-        talk, _ = start_and_wait_for_question(client, "stepwise", id=f"step-{number}")
+        exchange, _ = start_and_wait_for_question(client, "stepwise", id=f"step-{number}")
         assert rows(Step).count() == 1
         cancel(client, f"step-{number}")
-        talk.wait()
+        exchange.wait()
         assert rows(Step).count() == 0
 
 
@@ -348,8 +350,8 @@ LONG = "x" * 100_000
 def test_large_client_info_is_rejected(http, server_with_step, info):
     """Attack: megabytes in the handshake, stored and read again with every request."""
     client = http(server=server_with_step, revision=NEWEST_SESSION, initialize=False)
-    talk = client.start("initialize", **(HELLO | info)).wait()
-    assert talk.status == 413 and "mcp-session-id" not in talk.headers
+    exchange = client.start("initialize", **(HELLO | info)).wait()
+    assert exchange.status == 413 and "mcp-session-id" not in exchange.headers
     assert not rows(Session).exists()
 
 
@@ -358,8 +360,8 @@ def test_long_request_id_is_rejected(http, server_with_step, revision):
     """Attack: an id of megabytes, stored with its call and repeated in its response."""
     client = http(server=server_with_step, revision=revision)
     for id in (LONG, "x" * 1001):
-        talk = called(client, "stepwise", id=id).wait()
-        assert talk.status == 400 and "xxx" not in talk.body.decode()
+        exchange = called(client, "stepwise", id=id).wait()
+        assert exchange.status == 400 and "xxx" not in exchange.body.decode()
     assert called(client, "nothing", id="x" * 1000).wait().status == 200
 
 
@@ -381,8 +383,8 @@ def test_long_progress_token_is_rejected(http):
     for revision in (NEWEST_SESSION, LATEST):
         client = http(revision=revision)
         params = {"name": "slow_add", "arguments": {"a": 1, "b": 2}}
-        talk = client.start("tools/call", **params, _meta={"progressToken": LONG}).wait()
-        assert talk.error["code"] == -32602 and "xxx" not in talk.body.decode()
+        exchange = client.start("tools/call", **params, _meta={"progressToken": LONG}).wait()
+        assert exchange.error["code"] == -32602 and "xxx" not in exchange.body.decode()
     assert not rows(Event).exists()
 
 
@@ -435,11 +437,11 @@ def test_failing_verifier_is_a_500_without_details(
     BrokenVerifier.error = error(WORD)
     client = http("x", server=guarded_server, revision=revision, initialize=False)
     if revision == NEWEST_SESSION:
-        talk = client.start("initialize", **HELLO).wait()
+        exchange = client.start("initialize", **HELLO).wait()
         assert not rows(Session).exists()
     else:
-        talk = called(client, tool).wait()
-    assert talk.status == 500 and WORD not in talk.body.decode()
+        exchange = called(client, tool).wait()
+    assert exchange.status == 500 and WORD not in exchange.body.decode()
 
 
 @BOTH
@@ -453,12 +455,12 @@ def test_unavailable_database_is_a_503(http, guarded_server, alice, revision, pl
         raise OperationalError(f"{WORD}: connection refused")
 
     monkeypatch.setattr(f"django_mcp.{place}", gone)
-    talk = called(client, "hello").wait()
+    exchange = called(client, "hello").wait()
     if revision == LATEST and "find" in place:
-        assert talk.status == 200  # it needs no session
+        assert exchange.status == 200  # it needs no session
         return
-    assert talk.status == 503 and "retry-after" in talk.headers
-    assert WORD not in talk.body.decode() and "hello" not in talk.body.decode()
+    assert exchange.status == 503 and "retry-after" in exchange.headers
+    assert WORD not in exchange.body.decode() and "hello" not in exchange.body.decode()
 
 
 def test_many_invalid_tokens_do_not_use_up_the_threads(http, guarded_server, set_options):
@@ -469,10 +471,10 @@ def test_many_invalid_tokens_do_not_use_up_the_threads(http, guarded_server, set
     SlowVerifier.go.clear()
     SlowVerifier.there = SlowVerifier.most = 0
     client = http("x", server=guarded_server)
-    talks = [called(client, "hello", id=n) for n in range(20)]
-    client.until(lambda: sum(talk.over for talk in talks) >= 12)
+    exchanges = [called(client, "hello", id=n) for n in range(20)]
+    client.until(lambda: sum(exchange.over for exchange in exchanges) >= 12)
     SlowVerifier.go.set()
-    statuses = sorted(talk.wait().status for talk in talks)
+    statuses = sorted(exchange.wait().status for exchange in exchanges)
     assert SlowVerifier.most <= 3 and statuses == [401] * 8 + [503] * 12
 
 
@@ -522,30 +524,30 @@ def client_with_narrow_token(http, client, scopes):
 def test_token_with_fewer_scopes_cannot_answer_a_question(http, server_with_scope, narrow_scopes):
     """Attack: steal the weaker token, and answer a question of the stronger one."""
     client = http("alice+write", server=server_with_scope, revision=NEWEST_SESSION)
-    talk, asked = start_and_wait_for_question(client, "erase")
+    exchange, asked = start_and_wait_for_question(client, "erase")
     other = client_with_narrow_token(http, client, narrow_scopes)
     answer(other, asked)
     other.sleep(0.05)
     assert server_with_scope._done == [] and rows(Ask).get().open
     answer(client, asked)
-    assert WORD in str(talk.wait().messages[-1]) and server_with_scope._done == [True]
+    assert WORD in str(exchange.wait().messages[-1]) and server_with_scope._done == [True]
 
 
 def test_token_with_fewer_scopes_cannot_cancel(http, server_with_scope, narrow_scopes):
     client = http("alice+write", server=server_with_scope, revision=NEWEST_SESSION)
-    talk, asked = start_and_wait_for_question(client, "erase", id="mine")
+    exchange, asked = start_and_wait_for_question(client, "erase", id="mine")
     cancel(client_with_narrow_token(http, client, narrow_scopes), "mine")
     client.sleep(0.05)
-    assert not talk.over and rows(Ask).get().open
+    assert not exchange.over and rows(Ask).get().open
     answer(client, asked)
-    assert WORD in str(talk.wait().messages[-1])
+    assert WORD in str(exchange.wait().messages[-1])
 
 
 def test_token_with_fewer_scopes_cannot_replay_a_stream(http, server_with_scope, narrow_scopes):
     """Attack: read the stored response of the stronger token."""
     client = http("alice+write", server=server_with_scope, revision=NEWEST_SESSION)
-    talk = called(client, "read_all").wait()
-    first = talk.sse.found[0].id
+    exchange = called(client, "read_all").wait()
+    first = exchange.sse.found[0].id
     other = client_with_narrow_token(http, client, narrow_scopes).listen(first).wait()
     assert other.status == 400 and WORD not in other.body.decode()
     assert WORD in client.listen(first).wait().body.decode()
@@ -588,11 +590,11 @@ def test_subscriptions_per_principal_are_limited(http, public_server, alice, bob
         token_of(alice), None, token_of(bob),
     ))  # fmt: skip
     for client in (greedy, nobody):
-        talks = [subscribe(client, "open://x") for _ in range(3)]
+        exchanges = [subscribe(client, "open://x") for _ in range(3)]
         assert client.start("subscriptions/listen", notifications={}).wait().status == 503
         assert subscribe(other, "open://x").status == 200
-        talks[0].leave()
-        talks[0].wait()
+        exchanges[0].leave()
+        exchanges[0].wait()
         assert subscribe(client, "open://x").status == 200
 
 
@@ -613,8 +615,8 @@ def test_anonymous_subscriptions_per_network_are_limited(
     client = http(server=public_server)
     for last in (1, 2, 3):
         from_network(f"2001:db8:1:{last}::5")
-        talk = client.start("subscriptions/listen", notifications={})
-        assert (talk.wait().status == 503) if last == 3 else subscribe(client, "open://x")
+        exchange = client.start("subscriptions/listen", notifications={})
+        assert (exchange.wait().status == 503) if last == 3 else subscribe(client, "open://x")
     from_network("198.51.100.1")
     assert subscribe(client, "open://x").status == 200
 
@@ -652,9 +654,9 @@ def test_closed_subscriptions_are_not_counted(http, public_server, alice):
     before = dict(ListenResponse.open)
     for number in range(3):
         client = http(Token.make(alice, str(number))[1], server=public_server)
-        talk = subscribe(client, "open://x")
-        talk.leave()
-        talk.wait()
+        exchange = subscribe(client, "open://x")
+        exchange.leave()
+        exchange.wait()
     assert dict(ListenResponse.open) == before
 
 
@@ -679,8 +681,8 @@ def test_large_subscription_request_is_rejected(http, public_server, uris, monke
 def test_ids_of_another_session_are_not_accepted(http, server_with_questions, alice, bob):
     """Attack: use everything that has an id from another session."""
     mine = http(token_of(alice), server=server_with_questions, revision=NEWEST_SESSION)
-    talk, asked = start_and_wait_for_question(mine, "pay", id="same", secret=WORD)
-    event = talk.sse.found[0].id
+    exchange, asked = start_and_wait_for_question(mine, "pay", id="same", secret=WORD)
+    event = exchange.sse.found[0].id
     stream = event.partition("-")[0]
     for theirs in (http(token_of(bob), server=server_with_questions, revision=NEWEST_SESSION),
                    http(server=server_with_questions, revision=NEWEST_SESSION)):  # fmt: skip
@@ -695,9 +697,9 @@ def test_ids_of_another_session_are_not_accepted(http, server_with_questions, al
         cancel(theirs, "1")
         assert theirs.send("DELETE", theirs.path, headers=theirs.headers()).status == 204
     mine.sleep(0.05)
-    assert server_with_questions._done == [] and not talk.over and rows(Ask).get().open
+    assert server_with_questions._done == [] and not exchange.over and rows(Ask).get().open
     answer(mine, asked)
-    assert "paid" in str(talk.wait().messages[-1])
+    assert "paid" in str(exchange.wait().messages[-1])
 
 
 def test_ids_of_questions_are_random(http, server_with_questions, alice):
@@ -722,11 +724,11 @@ def test_request_state_of_another_caller_or_call_is_rejected(
     tool = "knock" if kind in ("nobody", "another tool") else "pay"
     state = mine.request("tools/call", name="pay" if kind == "another tool" else tool, arguments={})
     arguments = {"secret": "x"} if kind == "other arguments" else {}
-    talk = theirs.get(kind, mine).start(
+    exchange = theirs.get(kind, mine).start(
         "tools/call", name=tool, arguments=arguments, requestState=state["requestState"],
         inputResponses={"who": {"action": "accept", "content": {"answer": "x"}}},
     ).wait()  # fmt: skip
-    assert talk.error["code"] == -32602 and "requestState" in talk.error["message"]
+    assert exchange.error["code"] == -32602 and "requestState" in exchange.error["message"]
     assert server_with_questions._done == []
 
 
@@ -741,12 +743,12 @@ def test_request_state_of_another_server_is_rejected(http, server_with_questions
             "tools/call", name="pay", arguments={}
         )
         client = http(token, server=other)
-        talk = client.start(
+        exchange = client.start(
             "tools/call", name="pay", arguments={}, requestState=asked["requestState"],
             inputResponses={key: {"action": "accept", "content": {"answer": True}}
                             for key in asked["inputRequests"]},
         ).wait()  # fmt: skip
-        assert talk.error["code"] == -32602 and server_with_questions._done == []
+        assert exchange.error["code"] == -32602 and server_with_questions._done == []
     finally:
         declared._servers.pop("another", None)
 
@@ -763,7 +765,7 @@ def test_logs_contain_no_secrets_and_no_forged_lines(
     token = token_of(alice)
     client = http(token, server=server_with_questions, revision=revision)
     line = f"x\nERROR all is well {WORD}"
-    called(client, "pay", secret=WORD).until(lambda: client.asked or client.talks[-1].over)
+    called(client, "pay", secret=WORD).until(lambda: client.asked or client.exchanges[-1].over)
     called(client, line, id=2).wait()
     client.start(line).wait()
     client.post({"jsonrpc": "2.0", "id": line, "result": {}}).wait()
@@ -778,7 +780,7 @@ def test_logs_contain_no_secrets_and_no_forged_lines(
     assert token[8:] not in caplog.text and (client.session or "-" * 50) not in caplog.text
     assert not any("\n" in record.getMessage() for record in records)
     said = [record.getMessage() for record in records if record.levelno >= logging.INFO]
-    assert WORD not in "".join(one for one in said if "was cancelled" not in one), text
+    assert WORD not in "".join(one for one in said if "Call cancelled" not in one), text
 
 
 @BOTH
@@ -794,10 +796,10 @@ def test_line_breaks_do_not_break_out_of_sse_events(http, server, revision):
 
     client = http(server=server, revision=revision)
     client.log_level = "debug"
-    talk = client.start(
+    exchange = client.start(
         "tools/call", id=bad, name="echo", arguments={"text": bad}, _meta={"progressToken": bad}
     ).wait()
-    assert talk.is_stream and talk.messages[-1]["id"] == bad
-    assert talk.messages[-1]["result"]["content"][0]["text"] == bad
-    kinds = [one.get("method") for one in talk.messages]
+    assert exchange.is_stream and exchange.messages[-1]["id"] == bad
+    assert exchange.messages[-1]["result"]["content"][0]["text"] == bad
+    kinds = [one.get("method") for one in exchange.messages]
     assert kinds == ["notifications/message", "notifications/progress", None]

@@ -36,7 +36,8 @@ def test_session_cookie_does_not_authenticate_mcp_requests(browse, alice):
     hers, nobodys = list_tools(browse(alice)), list_tools(browse())
     assert hers.status == nobodys.status == 200
     names = [
-        [one["name"] for one in talk.messages[-1]["result"]["tools"]] for talk in (hers, nobodys)
+        [one["name"] for one in exchange.messages[-1]["result"]["tools"]]
+        for exchange in (hers, nobodys)
     ]
     assert names[0] == names[1] and "refund" not in names[0]
 
@@ -50,9 +51,9 @@ def test_page_answers_only_get_and_head(browse, alice):
     browser = browse(alice)
     for method in ("POST", "DELETE", "PUT", "OPTIONS", "TRACE", "PATCH"):
         for path in ("/mcp", "/mcp/"):
-            talk = browser.ask(path, method, body=b"{}")
-            assert b"alice" not in talk.body, method
-            assert talk.headers.get("content-type", "")[:9] != "text/html"
+            exchange = browser.ask(path, method, body=b"{}")
+            assert b"alice" not in exchange.body, method
+            assert exchange.headers.get("content-type", "")[:9] != "text/html"
 
 
 ODD_PATHS = (
@@ -77,23 +78,25 @@ def test_page_is_served_only_at_its_path(browse, alice):
 @pytest.mark.parametrize("host", ["evil.example", "testserver.evil.example", "testserver:x", ""])
 def test_unknown_host_is_rejected(browse, alice, settings, host):
     settings.ALLOWED_HOSTS = ["testserver"]
-    talk = browse(alice).ask(headers={"host": host})
-    assert talk.status == 400 and b"alice" not in talk.body
+    exchange = browse(alice).ask(headers={"host": host})
+    assert exchange.status == 400 and b"alice" not in exchange.body
 
 
 def test_host_is_not_repeated_on_the_page(browse, alice, settings):
     settings.ALLOWED_HOSTS, settings.USE_X_FORWARDED_HOST = ["*"], True
-    talk = browse(alice).ask(headers={"host": "evil.example", "x-forwarded-host": "evil.example"})
-    assert talk.status == 200 and b"evil" not in talk.body
+    exchange = browse(alice).ask(
+        headers={"host": "evil.example", "x-forwarded-host": "evil.example"}
+    )
+    assert exchange.status == 200 and b"evil" not in exchange.body
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_request_of_another_origin_is_rejected(browse, alice, method):
     browser = browse(alice)
     for origin in ("https://evil.example", "null", "http://testserver.evil"):
-        talk = browser.ask(method=method, headers={"origin": origin})
-        assert talk.status == 403 and b"alice" not in talk.body
-        assert "access-control-allow-origin" not in talk.headers
+        exchange = browser.ask(method=method, headers={"origin": origin})
+        assert exchange.status == 403 and b"alice" not in exchange.body
+        assert "access-control-allow-origin" not in exchange.headers
 
 
 NO_PAGES = (f"{CHROMIUM}, text/event-stream", "application/json", "*/*", "text/html;q=0", "", None)
@@ -102,8 +105,8 @@ NO_PAGES = (f"{CHROMIUM}, text/event-stream", "application/json", "*/*", "text/h
 def test_mcp_clients_do_not_get_the_page(browse, alice):
     browser = browse(alice)
     for accept in NO_PAGES:
-        talk = browser.ask(headers={"accept": accept})
-        assert b"alice" not in talk.body and talk.status != 200, accept
+        exchange = browser.ask(headers={"accept": accept})
+        assert b"alice" not in exchange.body and exchange.status != 200, accept
 
 
 @pytest.mark.parametrize(
@@ -129,5 +132,5 @@ def test_malicious_accept_header_is_parsed_quickly(value):
 
 def test_many_cookies_do_not_break_the_page(browse, alice):
     cookies = "; ".join(f"a{number}=b" for number in range(3000))
-    talk = browse().ask(headers={"cookie": cookies})
-    assert talk.status in (200, 400, 431) and b"alice" not in talk.body
+    exchange = browse().ask(headers={"cookie": cookies})
+    assert exchange.status in (200, 400, 431) and b"alice" not in exchange.body

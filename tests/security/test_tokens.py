@@ -94,9 +94,11 @@ def test_request_without_a_token_is_anonymous(client, tool):
 ])  # fmt: skip
 @pytest.mark.parametrize("tool", ["hello", "me"])
 def test_invalid_token_is_rejected_even_by_public_tools(client, tool, header):
-    talk = status(client(), tool, authorization=header)
-    assert talk.status == 401 and 'error="invalid_token"' in talk.headers["www-authenticate"]
-    assert ELSEWHERE not in talk.body.decode() + str(talk.headers)
+    exchange = status(client(), tool, authorization=header)
+    assert (
+        exchange.status == 401 and 'error="invalid_token"' in exchange.headers["www-authenticate"]
+    )
+    assert ELSEWHERE not in exchange.body.decode() + str(exchange.headers)
 
 
 def test_token_outside_the_header_is_ignored(client, alice):

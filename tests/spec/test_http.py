@@ -51,12 +51,12 @@ def test_one_path_accepts_all_messages_and_streams(http, revision):
     found = {client.path}
     assert client.request("tools/list")["tools"]
     if REVISIONS[revision].handshake:
-        talk = client.listen()
-        assert talk.until(lambda: talk.status) == 200
+        exchange = client.listen()
+        assert exchange.until(lambda: exchange.status) == 200
     else:
-        talk = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
-        assert talk.until(lambda: talk.messages)
-    assert {talk.scope["path"] for talk in client.talks} == found
+        exchange = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
+        assert exchange.until(lambda: exchange.messages)
+    assert {exchange.scope["path"] for exchange in client.exchanges} == found
 
 
 @pytest.mark.parametrize("origin", FOREIGN)
@@ -64,9 +64,9 @@ def test_one_path_accepts_all_messages_and_streams(http, revision):
 def test_foreign_origin_gets_403_for_every_method(http, revision, method, origin):
     client = http(revision=revision)
     headers = client.headers(client.message("tools/list", {}), origin=origin)
-    talk = client.send(method, client.path, b"{}", headers)
-    assert talk.status == 403 and "access-control-allow-origin" not in talk.headers
-    assert all("id" not in message for message in talk.messages)
+    exchange = client.send(method, client.path, b"{}", headers)
+    assert exchange.status == 403 and "access-control-allow-origin" not in exchange.headers
+    assert all("id" not in message for message in exchange.messages)
     assert client.request("tools/list"), "nothing came of it"
 
 
@@ -83,8 +83,8 @@ def test_every_request_must_contain_the_token(http, revision, private, alice):
     assert listening == (401 if REVISIONS[revision].handshake else 405)
     for wrong in (None, "Bearer wrong", f"Bearer {token}x"):
         message = client.message("tools/call", {"name": "me", "arguments": {}})
-        talk = client.post(message, authorization=wrong).wait()
-        assert talk.status == 401 and talk.headers["www-authenticate"].startswith("Bearer ")
+        exchange = client.post(message, authorization=wrong).wait()
+        assert exchange.status == 401 and exchange.headers["www-authenticate"].startswith("Bearer ")
     assert client.text("me") == "alice"
 
 
@@ -111,10 +111,10 @@ def test_request_is_answered_as_json_or_as_a_stream(http, revision, public):
 def test_newest_revision_sends_no_requests_on_a_stream(http, public):
     client = http(server=public)
     token = {"_meta": {"progressToken": 1}}
-    talk = client.start("tools/call", name="ask", arguments={}, **token).wait()
-    methods = [message.get("method") for message in talk.messages]
+    exchange = client.start("tools/call", name="ask", arguments={}, **token).wait()
+    methods = [message.get("method") for message in exchange.messages]
     assert methods == ["notifications/progress", None]
-    (question,) = talk.messages[-1]["result"]["inputRequests"].values()
+    (question,) = exchange.messages[-1]["result"]["inputRequests"].values()
     assert question["method"] == "sampling/createMessage" and "id" not in question
 
 
@@ -123,11 +123,11 @@ def test_stream_of_the_newest_revision_contains_only_its_request(http, public):
     listening = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
     listening.until(lambda: listening.messages)
     token = {"_meta": {"progressToken": 7}}
-    talk = client.start("tools/call", name="change", arguments={}, **token).wait()
+    exchange = client.start("tools/call", name="change", arguments={}, **token).wait()
     listening.until(lambda: len(listening.messages) == 2)
-    said = [message.get("method") for message in talk.messages]
+    said = [message.get("method") for message in exchange.messages]
     assert said == ["notifications/progress", None]
-    assert talk.messages[0]["params"]["progressToken"] == 7
+    assert exchange.messages[0]["params"]["progressToken"] == 7
     heard = [message["method"].rpartition("/")[2] for message in listening.messages]
     assert heard == ["acknowledged", "list_changed"]
 
@@ -138,9 +138,9 @@ def test_newest_revision_ignores_or_rejects_session_features(http, revision):
     headers = {"accept": "text/event-stream", "mcp-protocol-version": revision}
     assert client.send("GET", client.path, headers=headers).status == 405
     assert client.send("DELETE", client.path, headers=headers).status == 405
-    talk = client.start("tools/list").wait()
+    exchange = client.start("tools/list").wait()
     again = client.post(
         client.message("tools/list", {}), mcp_session_id="x", last_event_id="1-1"
     ).wait()
-    assert again.messages[0]["result"] == talk.messages[0]["result"]
+    assert again.messages[0]["result"] == exchange.messages[0]["result"]
     assert "mcp-session-id" not in again.headers

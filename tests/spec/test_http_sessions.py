@@ -53,24 +53,24 @@ def end(client: Any, **changed: Any) -> Any:
 
 def test_initialize_response_contains_the_session_id(http, handshake):
     client = http(revision=handshake, initialize=False)
-    talk = client.start(
+    exchange = client.start(
         "initialize",
         protocolVersion=handshake, capabilities={}, clientInfo={"name": "x", "version": "1"},
     ).wait()  # fmt: skip
-    assert response(talk)["protocolVersion"] == handshake
-    assert talk.headers["mcp-session-id"]
+    assert response(exchange)["protocolVersion"] == handshake
+    assert exchange.headers["mcp-session-id"]
 
 
 def test_other_responses_contain_no_session_id(http, revision):
     client = http(revision=revision)
-    for talk in [client.start("tools/list"), client.post(NOTE), client.post(b"{")]:
-        assert "mcp-session-id" not in talk.wait().headers
+    for exchange in [client.start("tools/list"), client.post(NOTE), client.post(b"{")]:
+        assert "mcp-session-id" not in exchange.wait().headers
 
 
 def test_failed_initialize_creates_no_session(http, handshake):
     client = http(revision=handshake, initialize=False)
-    talk = client.start("initialize", protocolVersion=handshake).wait()
-    assert talk.error["code"] == -32602 and "mcp-session-id" not in talk.headers
+    exchange = client.start("initialize", protocolVersion=handshake).wait()
+    assert exchange.error["code"] == -32602 and "mcp-session-id" not in exchange.headers
 
 
 def test_session_ids_are_random_visible_ascii(http):
@@ -104,8 +104,8 @@ def test_second_initialize_in_a_session_is_rejected(http, handshake):
 def test_ended_session_gets_404(http, handshake):
     client = http(revision=handshake)
     assert end(client).status == 204
-    for talk in [client.post(PING), client.post(NOTE), client.post(REPLY), client.listen()]:
-        assert talk.wait().status == 404
+    for exchange in [client.post(PING), client.post(NOTE), client.post(REPLY), client.listen()]:
+        assert exchange.wait().status == 404
     assert client.listen("1-1").wait().status == 404
     assert end(client).status == 404
 
@@ -123,11 +123,11 @@ def test_ended_session_stops_its_calls_and_streams(http, handshake, server):
         return "never"
 
     client = http(revision=handshake, server=server)
-    talk = client.start("tools/call", name="last", arguments={})
+    exchange = client.start("tools/call", name="last", arguments={})
     listening = client.listen()
-    talk.until(lambda: talk.messages)
+    exchange.until(lambda: exchange.messages)
     assert end(client).status == 204
-    assert [m["method"] for m in talk.wait().messages] == ["notifications/message"]
+    assert [m["method"] for m in exchange.wait().messages] == ["notifications/message"]
     assert listening.wait().messages == [] and stopped == [True]
 
 
@@ -140,10 +140,10 @@ def test_waiting_request_of_an_ended_session_gets_404(http, handshake, server):
         return "never"
 
     client = http(revision=handshake, server=server)
-    talk = client.start("tools/call", name="quiet", arguments={})
+    exchange = client.start("tools/call", name="quiet", arguments={})
     client.sleep(0.05)
-    assert talk.status is None and end(client).status == 204
-    assert talk.wait().status == 404
+    assert exchange.status is None and end(client).status == 204
+    assert exchange.wait().status == 404
 
 
 def test_ending_a_session_leaves_others_open(http, handshake):
@@ -157,20 +157,20 @@ def test_ending_a_session_leaves_others_open(http, handshake):
 
 @pytest.mark.parametrize("message", [NOTE, REPLY, FAILED, NOTE | {"method": "notifications/new"}])
 def test_notifications_and_responses_get_202(http, handshake, message):
-    talk = http(revision=handshake).post(message).wait()
-    assert (talk.status, talk.body) == (202, b"") and "content-type" not in talk.headers
+    exchange = http(revision=handshake).post(message).wait()
+    assert (exchange.status, exchange.body) == (202, b"") and "content-type" not in exchange.headers
 
 
 @pytest.mark.parametrize("message", [[NOTE], [NOTE, NOTE], [REPLY, FAILED], [NOTE, REPLY]])
 def test_batches_of_notifications_and_responses_get_202(http, batching, message):
-    talk = http(revision=batching).post(message).wait()
-    assert (talk.status, talk.body) == (202, b"") and "content-type" not in talk.headers
+    exchange = http(revision=batching).post(message).wait()
+    assert (exchange.status, exchange.body) == (202, b"") and "content-type" not in exchange.headers
 
 
 @pytest.mark.parametrize("raw", MALFORMED)
 def test_invalid_notification_or_response_gets_400(http, handshake, raw):
-    talk = http(revision=handshake).post(raw).wait()
-    assert talk.status == 400 and "id" not in talk.messages[0]
+    exchange = http(revision=handshake).post(raw).wait()
+    assert exchange.status == 400 and "id" not in exchange.messages[0]
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"[1]", b"[[]]", b'[{"jsonrpc": "2.0"}]'])
@@ -180,11 +180,11 @@ def test_invalid_batches_get_400(http, batching, raw):
 
 def test_batch_is_accepted_only_in_revisions_with_batching(http, handshake):
     client = http(revision=handshake)
-    talk = client.post([client.message("ping", {}, id="p"), NOTE]).wait()
+    exchange = client.post([client.message("ping", {}, id="p"), NOTE]).wait()
     if REVISIONS[handshake].batching:
-        assert (talk.status, talk.messages) == (200, [[response_to("p", {})]])
+        assert (exchange.status, exchange.messages) == (200, [[response_to("p", {})]])
     else:
-        assert talk.refused == (400, -32600)
+        assert exchange.refused == (400, -32600)
 
 
 def response_to(id: Any, result: Any) -> dict[str, Any]:
@@ -195,9 +195,9 @@ def test_batch_answers_exactly_its_requests(http, batching):
     """The response contains one entry per request and none for other messages."""
     client = http(revision=batching)
     number, text = client.message("ping", {}, id=11), client.message("ping", {}, id="11")
-    talk = client.post([number, NOTE, REPLY, request(12, "no/method"), text, 7]).wait()
-    assert talk.status == 200
-    (batch,) = talk.messages
+    exchange = client.post([number, NOTE, REPLY, request(12, "no/method"), text, 7]).wait()
+    assert exchange.status == 200
+    (batch,) = exchange.messages
     errors = [one["error"]["code"] for one in batch if "error" in one]
     assert [one["id"] for one in batch if "result" in one] == [11, "11"]
     assert sorted(errors) == [-32601, -32600]
@@ -246,9 +246,9 @@ def test_other_supported_version_in_the_header_is_ignored(http, handshake, serve
 @pytest.mark.parametrize("version", UNKNOWN)
 @pytest.mark.parametrize("message", [PING, NOTE, REPLY])
 def test_message_with_an_invalid_version_header_gets_400(http, handshake, version, message):
-    talk = http(revision=handshake).post(message, mcp_protocol_version=version).wait()
-    assert talk.status == 400 and handshake in talk.error["data"]["supported"]
-    assert talk.messages[0].get("id") == ("p" if message is PING else None)
+    exchange = http(revision=handshake).post(message, mcp_protocol_version=version).wait()
+    assert exchange.status == 400 and handshake in exchange.error["data"]["supported"]
+    assert exchange.messages[0].get("id") == ("p" if message is PING else None)
 
 
 @pytest.mark.parametrize("version", UNKNOWN)
@@ -262,8 +262,11 @@ def test_get_and_delete_with_an_invalid_version_header_get_400(http, handshake, 
 @pytest.mark.parametrize("version", UNKNOWN)
 def test_invalid_version_header_without_a_session_gets_400(http, version):
     client = http(revision=LATEST.name)
-    talk = client.post(request(11, "tools/list"), mcp_protocol_version=version).wait()
-    assert talk.refused == (400, -32022) and talk.error["data"]["supported"] == [*REVISIONS][::-1]
+    exchange = client.post(request(11, "tools/list"), mcp_protocol_version=version).wait()
+    assert (
+        exchange.refused == (400, -32022)
+        and exchange.error["data"]["supported"] == [*REVISIONS][::-1]
+    )
     assert client.post(NOTE, mcp_protocol_version=version).wait().status == 400
 
 
@@ -283,13 +286,13 @@ def test_initialize_negotiates_the_version_in_its_body(http, handshake, version)
 @pytest.mark.parametrize("version", UNKNOWN)
 def test_initialize_with_an_unsupported_version_header_is_rejected(http, handshake, version):
     """Revisions before 2025-06-18 do not define the header, so there it means nothing."""
-    talk = initialized(http, handshake, version)
+    exchange = initialized(http, handshake, version)
     if REVISIONS[handshake].version_header:
-        assert talk.status == 400 and "mcp-session-id" not in talk.headers
-        assert handshake in talk.error["data"]["supported"]
+        assert exchange.status == 400 and "mcp-session-id" not in exchange.headers
+        assert handshake in exchange.error["data"]["supported"]
         assert not Session.objects.exists()
     else:
-        assert response(talk)["protocolVersion"] == handshake
+        assert response(exchange)["protocolVersion"] == handshake
 
 
 @pytest.mark.parametrize("method", ["ping", "tools/list", "server/discover"])

@@ -15,7 +15,7 @@ import pytest
 import django_mcp as mcp
 from django_mcp.protocol.revisions import REVISIONS
 from django_mcp.transports.http.shutdown import draining
-from tests.http import HttpClient, Talk, response
+from tests.http import ClientExchange, HttpClient, response
 
 pytestmark = pytest.mark.django_db
 PRIMING = [name for name, revision in REVISIONS.items() if revision.priming]
@@ -85,25 +85,25 @@ def join(http: Callable[..., HttpClient], stage: SimpleNamespace) -> Callable[..
     return lambda revision, **options: http(revision=revision, server=stage.server, **options)
 
 
-def start(client: HttpClient, tool: str, token: Any = None, **arguments: Any) -> Talk:
+def start(client: HttpClient, tool: str, token: Any = None, **arguments: Any) -> ClientExchange:
     """Begin a call."""
     meta = {} if token is None else {"_meta": {"progressToken": token}}
     return client.start("tools/call", name=tool, arguments=arguments, **meta)
 
 
-def kinds(talk: Talk) -> list[str]:
+def kinds(exchange: ClientExchange) -> list[str]:
     """Of each message, its method, or "response"."""
-    return [str(message.get("method", "response")) for message in talk.messages]
+    return [str(message.get("method", "response")) for message in exchange.messages]
 
 
-def logged(talk: Talk) -> list[Any]:
+def logged(exchange: ClientExchange) -> list[Any]:
     method = "notifications/message"
-    return [one["params"]["data"] for one in talk.messages if one.get("method") == method]
+    return [one["params"]["data"] for one in exchange.messages if one.get("method") == method]
 
 
-def ids(talk: Talk) -> list[str]:
+def ids(exchange: ClientExchange) -> list[str]:
     """The ids of its events, but for the empty ones."""
-    return [str(event.id) for event in talk.sse.found if event.data]
+    return [str(event.id) for event in exchange.sse.found if event.data]
 
 
 def cancel(client: HttpClient, id: Any) -> None:
@@ -122,20 +122,20 @@ def test_request_is_answered_as_json_or_as_a_stream(join, handshake):
 
 
 def test_stream_contains_notifications_then_the_response(join, handshake):
-    talk = start(join(handshake), "recite", token="t", name="x").wait()
+    exchange = start(join(handshake), "recite", token="t", name="x").wait()
     said = ["notifications/progress", "notifications/message"] * 2
-    assert kinds(talk) == [*said, "response"] and talk.ended
-    assert response(talk)["content"][0]["text"] == "x"
+    assert kinds(exchange) == [*said, "response"] and exchange.ended
+    assert response(exchange)["content"][0]["text"] == "x"
 
 
 def test_stream_stays_open_until_the_response(join, handshake, stage):
     client = join(handshake)
-    talk = start(client, "pause")
-    talk.until(lambda: talk.messages)
+    exchange = start(client, "pause")
+    exchange.until(lambda: exchange.messages)
     client.sleep(0.2)
-    assert not talk.ended
+    assert not exchange.ended
     stage.go = True
-    assert kinds(talk.wait())[-1] == "response"
+    assert kinds(exchange.wait())[-1] == "response"
 
 
 def test_stream_of_a_batch_contains_a_response_for_each_request(join, stage):
@@ -144,14 +144,14 @@ def test_stream_of_a_batch_contains_a_response_for_each_request(join, stage):
         client.message("tools/call", {"name": tool, "arguments": {"name": tool}})
         for tool in ("pause", "recite", "pause")
     ]
-    talk = client.post([*calls, client.message("ping", {})])
-    talk.until(lambda: len(logged(talk)) == 4)
+    exchange = client.post([*calls, client.message("ping", {})])
+    exchange.until(lambda: len(logged(exchange)) == 4)
     client.sleep(0.1)
-    assert not talk.ended
+    assert not exchange.ended
     stage.go = True
-    answered = [one["id"] for one in talk.wait().messages if "result" in one]
+    answered = [one["id"] for one in exchange.wait().messages if "result" in one]
     assert sorted(answered) == [call["id"] for call in calls] + [calls[-1]["id"] + 1]
-    assert "result" in talk.messages[-1]
+    assert "result" in exchange.messages[-1]
 
 
 def test_stream_contains_only_messages_of_its_request(join, handshake, stage):
@@ -163,7 +163,7 @@ def test_stream_contains_only_messages_of_its_request(join, handshake, stage):
     assert logged(first.wait()) == ["first begins", "first ends"]
     assert logged(second.wait()) == ["second begins", "second ends"]
     assert logged(third) == ["third", "third"]
-    assert [response(talk)["content"][0]["text"] for talk in (first, second, third)] == [
+    assert [response(exchange)["content"][0]["text"] for exchange in (first, second, third)] == [
         "first", "second", "third",
     ]  # fmt: skip
 
@@ -171,37 +171,37 @@ def test_stream_contains_only_messages_of_its_request(join, handshake, stage):
 def test_question_is_sent_on_the_stream_of_its_call(join, handshake, stage):
     client = join(handshake)
     listening, other = client.listen(), start(client, "pause")
-    talk = start(client, "consult")
-    talk.until(lambda: client.asked)
+    exchange = start(client, "consult")
+    exchange.until(lambda: client.asked)
     client.sleep(0.1)
-    assert kinds(talk) == ["sampling/createMessage"]
+    assert kinds(exchange) == ["sampling/createMessage"]
     assert listening.messages == [] and kinds(other) == ["notifications/message"]
     reply(client, client.asked[0], "yes")
-    talk.until(lambda: len(client.asked) == 2)
+    exchange.until(lambda: len(client.asked) == 2)
     reply(client, client.asked[1], "no")
-    assert response(talk.wait())["content"][0]["text"] == "yes no"
+    assert response(exchange.wait())["content"][0]["text"] == "yes no"
     assert listening.messages == []
 
 
-def reply(client: HttpClient, question: Any, text: str) -> Talk:
+def reply(client: HttpClient, question: Any, text: str) -> ClientExchange:
     result = {"role": "assistant", "model": "m", "content": {"type": "text", "text": text}}
-    talk = client.post({"jsonrpc": "2.0", "id": question["id"], "result": result}).wait()
-    assert (talk.status, talk.body) == (202, b"")
-    return talk
+    exchange = client.post({"jsonrpc": "2.0", "id": question["id"], "result": result}).wait()
+    assert (exchange.status, exchange.body) == (202, b"")
+    return exchange
 
 
 def test_answer_counts_once_and_only_in_its_session(join, handshake):
     client, other = join(handshake), join(handshake)
-    talk = start(client, "consult")
-    talk.until(lambda: client.asked)
+    exchange = start(client, "consult")
+    exchange.until(lambda: client.asked)
     reply(other, client.asked[0], "not mine")
     client.sleep(0.1)
     assert len(client.asked) == 1
     reply(client, client.asked[0], "mine")
     reply(client, client.asked[0], "again")
-    talk.until(lambda: len(client.asked) == 2)
+    exchange.until(lambda: len(client.asked) == 2)
     reply(client, client.asked[1], "too")
-    assert response(talk.wait())["content"][0]["text"] == "mine too"
+    assert response(exchange.wait())["content"][0]["text"] == "mine too"
 
 
 # A connection that breaks.
@@ -209,12 +209,12 @@ def test_answer_counts_once_and_only_in_its_session(join, handshake):
 
 def test_lost_connection_does_not_cancel_the_call(join, handshake, stage):
     client = join(handshake)
-    talk = start(client, "pause")
-    talk.until(lambda: talk.messages)
-    talk.leave()
+    exchange = start(client, "pause")
+    exchange.until(lambda: exchange.messages)
+    exchange.leave()
     client.sleep(0.05)
     stage.go = True
-    talk.until(lambda: stage.done)
+    exchange.until(lambda: stage.done)
 
 
 def test_connection_lost_before_any_response_does_not_cancel_the_call(join, handshake, stage):
@@ -224,46 +224,46 @@ def test_connection_lost_before_any_response_does_not_cancel_the_call(join, hand
         stage.done.append("quiet")
         return "quiet"
 
-    talk = start(join(handshake), "quiet")
-    talk.site.settle()
-    talk.leave()
-    talk.until(lambda: stage.done)
+    exchange = start(join(handshake), "quiet")
+    exchange.site.settle()
+    exchange.leave()
+    exchange.until(lambda: stage.done)
 
 
 def test_broken_stream_is_resumed_after_the_last_event(join, handshake, stage):
     client = join(handshake)
-    talk = start(client, "pause")
-    talk.until(lambda: talk.messages)
-    talk.leave()
-    rest = client.listen(ids(talk)[0])
+    exchange = start(client, "pause")
+    exchange.until(lambda: exchange.messages)
+    exchange.leave()
+    rest = client.listen(ids(exchange)[0])
     client.sleep(0.05)
     stage.go = True
     assert kinds(rest.wait()) == ["notifications/message", "response"]
-    assert logged(rest) == ["pause ends"] and not set(ids(rest)) & set(ids(talk))
+    assert logged(rest) == ["pause ends"] and not set(ids(rest)) & set(ids(exchange))
 
 
 def test_stream_is_resumed_after_any_event(join, handshake):
     client = join(handshake)
-    talk = start(client, "recite", token=7, name="x", steps=3).wait()
-    for place, cursor in enumerate(ids(talk)[:-1], 1):
-        assert client.listen(cursor).wait().messages == talk.messages[place:]
+    exchange = start(client, "recite", token=7, name="x", steps=3).wait()
+    for place, cursor in enumerate(ids(exchange)[:-1], 1):
+        assert client.listen(cursor).wait().messages == exchange.messages[place:]
 
 
 def test_finished_stream_cannot_be_resumed(join, handshake):
     client = join(handshake)
-    talk = start(client, "recite", name="x").wait()
-    assert client.listen(ids(talk)[-1]).wait().status == 405
+    exchange = start(client, "recite", name="x").wait()
+    assert client.listen(ids(exchange)[-1]).wait().status == 405
 
 
 def test_event_ids_are_unique_in_the_session_and_name_their_stream(join, handshake, stage):
     client = join(handshake)
     listening = client.listen()
-    talks = [start(client, "recite", name=str(n)).wait() for n in range(3)]
+    exchanges = [start(client, "recite", name=str(n)).wait() for n in range(3)]
     start(client, "announce", what="tools").wait()
     listening.until(lambda: listening.messages)
-    found = [id for talk in (*talks, listening) for id in ids(talk)]
+    found = [id for exchange in (*exchanges, listening) for id in ids(exchange)]
     assert len(set(found)) == len(found) == 10
-    streams = [{id.split("-")[0] for id in ids(talk)} for talk in (*talks, listening)]
+    streams = [{id.split("-")[0] for id in ids(exchange)} for exchange in (*exchanges, listening)]
     assert [len(stream) for stream in streams] == [1] * 4 and len(set.union(*streams)) == 4
 
 
@@ -293,9 +293,9 @@ def test_unknown_event_id_gets_400(join, handshake, cursor):
 
 def test_event_id_of_another_session_gets_400(join, handshake, stage):
     client, other = join(handshake), join(handshake)
-    for talk in (start(client, "recite", name="x").wait(), start(client, "pause")):
-        talk.until(lambda talk=talk: talk.messages)
-        assert other.listen(ids(talk)[0]).wait().status == 400
+    for exchange in (start(client, "recite", name="x").wait(), start(client, "pause")):
+        exchange.until(lambda exchange=exchange: exchange.messages)
+        assert other.listen(ids(exchange)[0]).wait().status == 400
     stage.go = True
 
 
@@ -305,25 +305,25 @@ def test_event_id_of_another_session_gets_400(join, handshake, stage):
 @pytest.mark.parametrize("revision", PRIMING)
 def test_stream_begins_with_an_empty_event_that_has_an_id(join, revision):
     client = join(revision)
-    for talk in (client.listen(), start(client, "recite", name="x")):
-        first = talk.until(lambda talk=talk: talk.sse.found)[0]
+    for exchange in (client.listen(), start(client, "recite", name="x")):
+        first = exchange.until(lambda exchange=exchange: exchange.sse.found)[0]
         assert first.data == "" and first.id and first.retry
-    talk.wait()
+    exchange.wait()
     again = client.listen(first.id).wait()
-    assert again.sse.found[0].data == "" and again.messages == talk.messages
+    assert again.sse.found[0].data == "" and again.messages == exchange.messages
 
 
 @pytest.mark.parametrize("revision", PRIMING)
 def test_no_event_id_is_sent_twice(join, revision, stage):
     """ "It MUST be globally unique across all streams within that session": empty events, too."""
     client = join(revision)
-    talk = client.start("tools/call", id="long", name="vanish", arguments={}).wait()
-    found = [event.id for event in talk.sse.found]
+    exchange = client.start("tools/call", id="long", name="vanish", arguments={}).wait()
+    found = [event.id for event in exchange.sse.found]
     for _ in range(3):  # connections that break before anything is said
-        talk = client.listen(found[-1])
-        talk.until(lambda talk=talk: talk.sse.found)
-        talk.leave()
-        found += [event.id for event in talk.sse.found]
+        exchange = client.listen(found[-1])
+        exchange.until(lambda exchange=exchange: exchange.sse.found)
+        exchange.leave()
+        found += [event.id for event in exchange.sse.found]
     news = client.listen()
     news.until(lambda: news.sse.found)
     again = client.listen(news.sse.found[-1].id)
@@ -331,28 +331,28 @@ def test_no_event_id_is_sent_twice(join, revision, stage):
     stage.go = True
     last = client.listen(found[-1]).wait()
     assert kinds(last) == ["response"]
-    found += [event.id for talk in (news, again, last) for event in talk.sse.found]
+    found += [event.id for exchange in (news, again, last) for event in exchange.sse.found]
     assert None not in found and len(found) == len(set(found)) >= 8
 
 
 @pytest.mark.parametrize("revision", OTHERS)
 def test_older_revisions_get_no_empty_events(join, revision):
     client = join(revision)
-    listening, talk = client.listen(), start(client, "recite", name="x").wait()
-    rest = client.listen(ids(talk)[0]).wait()
+    listening, exchange = client.listen(), start(client, "recite", name="x").wait()
+    rest = client.listen(ids(exchange)[0]).wait()
     client.sleep(0.05)
     assert listening.status == 200 and listening.sse.found == []
     assert all(
-        event.data and event.retry is None for one in (talk, rest) for event in one.sse.found
+        event.data and event.retry is None for one in (exchange, rest) for event in one.sse.found
     )
 
 
 @pytest.mark.parametrize("revision", PRIMING)
 def test_released_stream_ends_with_an_id_and_retry(join, revision, stage):
     client = join(revision)
-    talk = start(client, "vanish").wait()
-    last = talk.sse.found[-1]
-    assert talk.messages == [] and last.retry and last.id
+    exchange = start(client, "vanish").wait()
+    last = exchange.sse.found[-1]
+    assert exchange.messages == [] and last.retry and last.id
     rest = client.listen(last.id)
     client.sleep(0.05)
     assert not rest.ended
@@ -363,10 +363,10 @@ def test_released_stream_ends_with_an_id_and_retry(join, revision, stage):
 @pytest.mark.parametrize("revision", OTHERS)
 def test_streams_of_older_revisions_are_not_released(join, revision, stage):
     client = join(revision)
-    talk = start(client, "vanish")
+    exchange = start(client, "vanish")
     client.sleep(0.1)
     stage.go = True
-    assert kinds(talk.wait()) == ["response"]
+    assert kinds(exchange.wait()) == ["response"]
 
 
 @pytest.mark.parametrize("revision", OTHERS)
@@ -379,11 +379,11 @@ def test_stopping_process_does_not_release_streams_of_older_revisions(join, revi
         return "mumbled"
 
     client = join(revision)
-    talk = start(client, "mumble")
+    exchange = start(client, "mumble")
     client.sleep(0.05)
     client.run(about_to_end())
     stage.go = True
-    assert kinds(talk.wait()) == ["notifications/message", "response"]
+    assert kinds(exchange.wait()) == ["notifications/message", "response"]
 
 
 async def about_to_end() -> None:
@@ -394,22 +394,22 @@ async def about_to_end() -> None:
 
 
 def test_get_opens_the_stream_of_the_session(join, handshake):
-    talk = join(handshake).listen()
-    talk.until(lambda: talk.status)
-    assert (talk.status, talk.headers["content-type"]) == (200, "text/event-stream")
-    assert talk.headers["x-accel-buffering"] == "no" and not talk.ended
+    exchange = join(handshake).listen()
+    exchange.until(lambda: exchange.status)
+    assert (exchange.status, exchange.headers["content-type"]) == (200, "text/event-stream")
+    assert exchange.headers["x-accel-buffering"] == "no" and not exchange.ended
 
 
 def test_session_stream_contains_no_messages_of_calls(join, handshake, stage):
     client = join(handshake)
     listening = client.listen()
     start(client, "recite", token=1, name="x").wait()
-    talk = start(client, "pause")
-    talk.until(lambda: talk.messages)
+    exchange = start(client, "pause")
+    exchange.until(lambda: exchange.messages)
     client.request("ping")
-    talk.leave()
+    exchange.leave()
     stage.go = True
-    talk.until(lambda: stage.done)
+    exchange.until(lambda: stage.done)
     start(client, "announce", what="tools").wait()
     listening.until(lambda: listening.messages)
     assert kinds(listening) == [CHANGED]
@@ -417,14 +417,14 @@ def test_session_stream_contains_no_messages_of_calls(join, handshake, stage):
 
 def test_notification_is_sent_on_one_stream_only(join, handshake, stage):
     client = join(handshake)
-    talks = [client.listen(), start(client, "pause"), client.listen(), start(client, "pause")]
+    exchanges = [client.listen(), start(client, "pause"), client.listen(), start(client, "pause")]
     client.request("resources/subscribe", uri="sheet://a")
     client.sleep(0.05)
     start(client, "announce", what="tools").wait()
     start(client, "announce", what="sheet://a").wait()
     client.until(lambda: len(client.notes) >= 4)
     client.sleep(0.1)
-    told = [kind for talk in talks for kind in kinds(talk)]
+    told = [kind for exchange in exchanges for kind in kinds(exchange)]
     assert (told.count(CHANGED), told.count(UPDATED)) == (1, 1)
 
 
@@ -481,7 +481,7 @@ def test_notification_is_sent_to_the_stream_that_is_still_open(join, handshake):
     again = client.listen()
     again.until(lambda: again.status)
     client.sleep(0.05)
-    assert [kinds(talk) for talk in (first, second, again)] == [[CHANGED], [], []]
+    assert [kinds(exchange) for exchange in (first, second, again)] == [[CHANGED], [], []]
 
 
 # Beside streams: what belongs to one session alone.
@@ -498,12 +498,12 @@ def test_log_level_applies_to_one_session(join, handshake):
 
 def test_cancellation_ends_the_stream_without_a_response(join, handshake, stage):
     client, other = join(handshake), join(handshake)
-    talk = client.start("tools/call", id="same", name="pause", arguments={})
+    exchange = client.start("tools/call", id="same", name="pause", arguments={})
     theirs = other.start("tools/call", id="same", name="pause", arguments={})
-    for one in (talk, theirs):
+    for one in (exchange, theirs):
         one.until(lambda one=one: one.messages)
     cancel(client, "same")
-    assert kinds(talk.wait()) == ["notifications/message"]
+    assert kinds(exchange.wait()) == ["notifications/message"]
     other.sleep(0.05)
     assert not theirs.ended
     stage.go = True
@@ -520,44 +520,46 @@ def test_cancellation_of_an_unknown_request_is_ignored(join, handshake, id):
 def test_cancellation_of_an_unknown_id_does_not_stop_a_later_call(join, handshake, stage):
     client = join(handshake)
     cancel(client, "later")
-    talk = client.start("tools/call", id="later", name="recite", arguments={"name": "x"})
-    assert kinds(talk.wait())[-1] == "response" and response(talk)["content"][0]["text"] == "x"
+    exchange = client.start("tools/call", id="later", name="recite", arguments={"name": "x"})
+    assert (
+        kinds(exchange.wait())[-1] == "response" and response(exchange)["content"][0]["text"] == "x"
+    )
     # A second cancel of the id comes while its call runs, and stops it.
     cancel(client, "again")
-    talk = client.start("tools/call", id="again", name="pause", arguments={})
-    talk.until(lambda: talk.messages)
+    exchange = client.start("tools/call", id="again", name="pause", arguments={})
+    exchange.until(lambda: exchange.messages)
     cancel(client, "again")
-    assert kinds(talk.wait()) == ["notifications/message"]
+    assert kinds(exchange.wait()) == ["notifications/message"]
 
 
 def test_cancellation_of_a_call_cancels_its_question(join, handshake):
     """The client is notified before the stream ends."""
     client = join(handshake)
-    talk = client.start("tools/call", id="asks", name="consult", arguments={})
-    talk.until(lambda: client.asked)
+    exchange = client.start("tools/call", id="asks", name="consult", arguments={})
+    exchange.until(lambda: client.asked)
     cancel(client, "asks")
-    talk.wait()
-    assert kinds(talk)[-1] == CANCELLED and "response" not in kinds(talk)
-    assert talk.messages[-1]["params"]["requestId"] == client.asked[0]["id"]
+    exchange.wait()
+    assert kinds(exchange)[-1] == CANCELLED and "response" not in kinds(exchange)
+    assert exchange.messages[-1]["params"]["requestId"] == client.asked[0]["id"]
 
 
 def test_cancellation_of_a_finished_call_is_ignored(join, handshake):
     client = join(handshake)
-    talk = client.start("tools/call", id="over", name="recite", arguments={"name": "x"}).wait()
+    exchange = client.start("tools/call", id="over", name="recite", arguments={"name": "x"}).wait()
     cancel(client, "over")
-    assert client.listen(ids(talk)[0]).wait().messages == talk.messages[1:]
+    assert client.listen(ids(exchange)[0]).wait().messages == exchange.messages[1:]
 
 
 def test_progress_increases_across_questions_and_reconnections(join, handshake):
     client = join(handshake)
-    talk, seen = start(client, "consult", token="t"), []
+    exchange, seen = start(client, "consult", token="t"), []
     for count in (1, 2):
-        talk.until(lambda count=count: len(client.asked) == count)
-        seen += talk.messages
-        talk.leave()
+        exchange.until(lambda count=count: len(client.asked) == count)
+        seen += exchange.messages
+        exchange.leave()
         reply(client, client.asked[-1], "yes")
-        talk = client.listen(ids(talk)[-1])
-    seen += talk.wait().messages
+        exchange = client.listen(ids(exchange)[-1])
+    seen += exchange.wait().messages
     method = "notifications/progress"
     done = [one["params"]["progress"] for one in seen if one.get("method") == method]
     assert done == [1, 2, 3] and "result" in seen[-1]
@@ -565,8 +567,8 @@ def test_progress_increases_across_questions_and_reconnections(join, handshake):
 
 def test_client_may_ping_during_a_call(join, handshake, stage):
     client = join(handshake)
-    talk = start(client, "pause")
-    talk.until(lambda: talk.messages)
+    exchange = start(client, "pause")
+    exchange.until(lambda: exchange.messages)
     assert client.request("ping") == {}
     stage.go = True
-    talk.wait()
+    exchange.wait()

@@ -111,9 +111,9 @@ def sent(client, case):
     headers["mcp-protocol-version"] = header and header.encode()
     headers["mcp-method"] = case["called"] if case["mcp-method"] == "same" else case["mcp-method"]
     client._methods[1] = "tools/list"  # which the answer is held against
-    talk = client.send(case["method"], "/mcp", body(case), headers)
-    code = talk.messages[0].get("error", {}).get("code") if talk.messages else None
-    return talk.status, code
+    exchange = client.send(case["method"], "/mcp", body(case), headers)
+    code = exchange.messages[0].get("error", {}).get("code") if exchange.messages else None
+    return exchange.status, code
 
 
 # Where the message says too little for its revision to be known, its header decides: those cases
@@ -143,7 +143,7 @@ def test_malformed_requests_get_the_expected_response(settings, monkeypatch):
         def send_faulty_requests(case):
             assert sent(client, case) == expected(case)
             seen.add(expected(case))
-            client.talks.clear()
+            client.exchanges.clear()
 
         send_faulty_requests()
         assert client.text("add", a=1, b=2) == "3"

@@ -144,8 +144,8 @@ def listener(http, busy, handshake, settings):
     return client
 
 
-def pinged_on(talk):
-    return [one for one in talk.messages if one.get("method") == "ping"]
+def pinged_on(exchange):
+    return [one for one in exchange.messages if one.get("method") == "ping"]
 
 
 def next_ping(listener, count=1):

@@ -61,16 +61,16 @@ def test_switches_of_another_server_have_no_effect(anonymous_client):
 def test_switches_are_queried_only_after_a_change(anonymous_client, django_assert_num_queries):
     anonymous_client.call("add", a=1, b=2).assert_ok()
     with django_assert_num_queries(0):
-        kill_switches.look()
+        kill_switches.refresh()
     switch_off("tool:nothing")
     with django_assert_num_queries(1):
-        kill_switches.look()
-        kill_switches.look()
+        kill_switches.refresh()
+        kill_switches.refresh()
 
 
 def test_end_of_a_test_clears_the_cached_switches(db):
     switch_off("tool:add")
-    kill_switches.look()
+    kill_switches.refresh()
     assert kill_switches.is_off("default", "tool:add")
     with TestEnvironment().installed():
         pass
@@ -84,12 +84,12 @@ def test_switch_of_another_process_is_noticed_after_the_cache_time(monkeypatch):
     monkeypatch.setattr(kill_switches, "monotonic", lambda: now[0])
     monkeypatch.setattr(TestEnvironment, "shares_database", True)
     kill_switches.forget()
-    kill_switches.look()
+    kill_switches.refresh()
     Switch.objects.bulk_create([Switch(server="default", thing="tool:add")])
-    kill_switches.look()
+    kill_switches.refresh()
     assert not kill_switches.is_off("default", "tool:add")
     now[0] += kill_switches.CACHE_SECONDS
-    kill_switches.look()
+    kill_switches.refresh()
     assert kill_switches.is_off("default", "tool:add")
     kill_switches.forget()
 
@@ -104,7 +104,7 @@ def test_concurrent_calls_share_one_query(shared_db, monkeypatch):
         return frozenset()
 
     async def many_calls():
-        waiting = [asyncio.ensure_future(kill_switches.fresh()) for _ in range(5000)]
+        waiting = [asyncio.ensure_future(kill_switches.arefresh()) for _ in range(5000)]
         await asyncio.sleep(0)
         release.set()
         return await asyncio.gather(*waiting)
@@ -123,13 +123,13 @@ def test_change_during_a_query_causes_another_query(shared_db, monkeypatch):
     def load_switches():
         queries.append(1)
         if len(queries) == 1:
-            kill_switches.changed()
+            kill_switches.mark_stale()
         return frozenset({("default", "tool:add")} if len(queries) > 1 else ())
 
     monkeypatch.setattr(kill_switches, "source", [load_switches])
     kill_switches.forget()
-    kill_switches.changed()
-    asyncio.run(kill_switches.fresh())
+    kill_switches.mark_stale()
+    asyncio.run(kill_switches.arefresh())
     assert kill_switches.is_off("default", "tool:add") and len(queries) == 2
     kill_switches.forget()
 
@@ -144,7 +144,7 @@ def test_error_while_loading_switches_is_raised(monkeypatch, kind):
     monkeypatch.setattr(kill_switches, "source", [fails])
     kill_switches.forget()
     with pytest.raises(kind):
-        kill_switches.look()
+        kill_switches.refresh()
     kill_switches.forget()
 
 
@@ -157,6 +157,6 @@ def test_missing_table_means_that_nothing_is_disabled(monkeypatch):
     for field, column in columns:
         monkeypatch.setitem(vars(field), "cached_col", column)
     monkeypatch.setattr(Switch._meta, "db_table", "no_such_table")
-    kill_switches.changed()
-    kill_switches.look()
+    kill_switches.mark_stale()
+    kill_switches.refresh()
     assert not kill_switches.is_off("default", "tool:add")

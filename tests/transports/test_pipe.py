@@ -479,7 +479,7 @@ def test_client_is_pinged(connect, server, handshake):
 
 def test_log_level_belongs_to_the_conversation(connect, server, handshake):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
-    def talk(request: mcp.Request) -> str:
+    def exchange(request: mcp.Request) -> str:
         for level in ("debug", "info", "error"):
             request.log(level, level)
         return "done"
@@ -488,7 +488,7 @@ def test_log_level_belongs_to_the_conversation(connect, server, handshake):
     another = connect(server=server, revision=handshake)
     client.request("logging/setLevel", level="error")
     for one, expected in ((client, ["error"]), (another, ["info", "error"])):
-        one.text("talk")
+        one.text("exchange")
         assert [note["params"]["data"] for note in one.notes] == expected
 
 
@@ -526,7 +526,7 @@ def test_cancelled_error_from_a_tool_is_an_internal_error(connect, server, revis
     for name in ("tool", "deeper"):
         response = client.wait(client.start("tools/call", name=name))
         assert response["error"]["code"] == -32603
-    assert "tools/call failed" in caplog.text
+    assert "Call failed: method=tools/call" in caplog.text
 
 
 def test_stopped_tool_gets_no_response(connect, server):
@@ -630,7 +630,7 @@ def test_result_that_cannot_be_serialized_is_an_internal_error(
         assert response["error"]["code"] == -32600  # the session is initialized already
         return
     response = client.wait(client.start("server/discover"))
-    assert response["error"]["code"] == -32603 and "cannot be written" in caplog.text
+    assert response["error"]["code"] == -32603 and "cannot be encoded" in caplog.text
     assert client.text("quick", name="x") == "quick x"
 
 

@@ -47,9 +47,9 @@ def connect(http, server):
 
 
 def challenge_of(client) -> dict[str, str]:
-    talk = client.start("tools/call", name="whoami", arguments={}).wait()
-    assert talk.refused == (401, -32600), talk
-    return dict(re.findall(r'([a-z_]+)="([^"]*)"', talk.headers["www-authenticate"]))
+    exchange = client.start("tools/call", name="whoami", arguments={}).wait()
+    assert exchange.refused == (401, -32600), exchange
+    return dict(re.findall(r'([a-z_]+)="([^"]*)"', exchange.headers["www-authenticate"]))
 
 
 def test_token_gives_the_user_and_the_scopes(issuer, tokens, asked, connect, alice, aud):
@@ -91,9 +91,9 @@ def test_missing_scope_is_a_403_with_the_needed_scopes(
 ):
     asked(tokens(scopes=["mcp", "read"], ask=ask))
     client = connect(issuer.token(aud, scope="mcp"), revision=revision, initialize=False)
-    talk = client.start("tools/call", name="whoami", arguments={}).wait()
-    said = dict(re.findall(r'([a-z_]+)="([^"]*)"', talk.headers["www-authenticate"]))
-    assert talk.status == 403 and said["error"] == "insufficient_scope"
+    exchange = client.start("tools/call", name="whoami", arguments={}).wait()
+    said = dict(re.findall(r'([a-z_]+)="([^"]*)"', exchange.headers["www-authenticate"]))
+    assert exchange.status == 403 and said["error"] == "insufficient_scope"
     assert said["scope"] == " ".join(ask or ["mcp", "read"])
     assert said["resource_metadata"].startswith("https://shop.example/.well-known/")
     for worse in ({"aud": "https://evil.example"}, {"exp": 1}, {"scope": ""}):
@@ -139,9 +139,9 @@ def test_unreachable_issuer_leads_to_503(issuer, tokens, asked, connect, alice, 
     issuer.publish()
     issuer.behave = lambda handler, path: bool(handler.send_error(500)) or True
     client = connect(issuer.token(aud), initialize=False)
-    talk = client.start("tools/call", name="whoami", arguments={}).wait()
-    assert talk.status == 503 and talk.headers["retry-after"] == "1"
-    assert issuer.name not in str(talk.messages) and "www-authenticate" not in talk.headers
+    exchange = client.start("tools/call", name="whoami", arguments={}).wait()
+    assert exchange.status == 503 and exchange.headers["retry-after"] == "1"
+    assert issuer.name not in str(exchange.messages) and "www-authenticate" not in exchange.headers
     issuer.behave = lambda handler, path: False
     clock.ahead += keys.FETCH_INTERVAL_SECONDS
     assert challenge_of(client)["error"] == "invalid_token"

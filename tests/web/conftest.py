@@ -13,7 +13,7 @@ from django.test import Client
 
 from django_mcp.declarations.server import Server, default_server
 from django_mcp.routing import mount
-from tests.http import Site, Talk
+from tests.http import ClientExchange, Site
 
 # As Chromium, Firefox and Safari ask for a page.
 CHROMIUM = (
@@ -27,9 +27,9 @@ EMPTY = {"meta", "link", "img", "br", "input"}
 class Seen(HTMLParser):
     """A parsed page. Raises if tags are not nested correctly."""
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, exchange: ClientExchange) -> None:
         super().__init__()
-        self.talk, self.html = talk, talk.body.decode()
+        self.exchange, self.html = exchange, exchange.body.decode()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.words: list[str] = []
         self._open: list[str] = []
@@ -76,15 +76,15 @@ class Browser:
             client.force_login(user, "django.contrib.auth.backends.ModelBackend")
             self.cookie = f"sessionid={client.cookies['sessionid'].value}"
 
-    def ask(self, path: str = "/mcp", method: str = "GET", **options: Any) -> Talk:
+    def ask(self, path: str = "/mcp", method: str = "GET", **options: Any) -> ClientExchange:
         headers = {"accept": CHROMIUM, "cookie": self.cookie, **options.pop("headers", {})}
         return self.site.send(method, path, headers=headers, **options)
 
     def visit(self, server: Server = default_server, **options: Any) -> Seen:
-        talk = self.ask(options.pop("path", f"/{server.path}"), **options)
-        assert talk.status == 200, talk
-        assert talk.headers["content-type"] == "text/html; charset=utf-8"
-        return Seen(talk)
+        exchange = self.ask(options.pop("path", f"/{server.path}"), **options)
+        assert exchange.status == 200, exchange
+        assert exchange.headers["content-type"] == "text/html; charset=utf-8"
+        return Seen(exchange)
 
 
 @pytest.fixture

@@ -37,8 +37,8 @@ def no_cache(monkeypatch):
 
 
 def get_health(site, which, method="GET", **more):
-    talk = site.open(method, f"/health/{which}", **more).wait()
-    return talk.status, talk.body.decode().rstrip("\n")
+    exchange = site.open(method, f"/health/{which}", **more).wait()
+    return exchange.status, exchange.body.decode().rstrip("\n")
 
 
 @contextmanager
@@ -68,8 +68,8 @@ def test_liveness_makes_no_query(site):
 def test_readiness_makes_one_query_per_database_and_interval(site, monkeypatch):
     monkeypatch.setattr(health, "CACHE_SECONDS", 0.2)
     with count_queries() as queries:
-        talks = [site.open("GET", "/health/ready") for _ in range(50)]
-        assert {talk.wait().status for talk in talks} == {200}
+        exchanges = [site.open("GET", "/health/ready") for _ in range(50)]
+        assert {exchange.wait().status for exchange in exchanges} == {200}
     with count_queries() as no_more:
         get_health(site, "ready")
     site.sleep(0.25)
@@ -80,9 +80,9 @@ def test_readiness_makes_one_query_per_database_and_interval(site, monkeypatch):
 
 @pytest.mark.parametrize("which", ["live", "ready"])
 def test_endpoints_need_no_host_or_token_and_are_not_cached(site, which):
-    talk = site.open("GET", f"/health/{which}", headers={"host": "10.0.0.7:8000"}).wait()
-    assert talk.status == 200
-    assert talk.headers["cache-control"] == "no-store"
+    exchange = site.open("GET", f"/health/{which}", headers={"host": "10.0.0.7:8000"}).wait()
+    assert exchange.status == 200
+    assert exchange.headers["cache-control"] == "no-store"
     assert get_health(site, which, "HEAD") == (200, "")
     assert get_health(site, which, "POST", body=b"x") == (405, "GET or HEAD")
 

@@ -244,17 +244,17 @@ def test_sse_url_is_shown_if_enabled(server, browse):
 
 def test_page_can_be_disabled(server, browse):
     server.page = None
-    talk = browse().ask(f"/{server.path}")
-    assert talk.status == 401 and talk.headers["content-type"] == "application/json"
+    exchange = browse().ask(f"/{server.path}")
+    assert exchange.status == 401 and exchange.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize("page", [mcp.AUTHENTICATED, "shop.change_invoice", lambda request: True])
 def test_page_with_a_permission_redirects_to_the_login(server, browse, alice, page, settings):
     server.page = page
     settings.ROOT_URLCONF = "tests.admin.urls"
-    talk = browse().ask(f"/{server.path}")
-    assert talk.status == 302
-    assert talk.headers["location"] == "/admin/login/?next=/mcp/a%2520test%27s%2520own"
+    exchange = browse().ask(f"/{server.path}")
+    assert exchange.status == 302
+    assert exchange.headers["location"] == "/admin/login/?next=/mcp/a%2520test%27s%2520own"
     assert browse(alice).visit(server)
 
 
@@ -304,7 +304,7 @@ def test_project_can_override_the_stylesheet(browse, tmp_path, settings):
     settings.TEMPLATES = [{**TEMPLATES[0], "DIRS": [tmp_path]}]
     seen = browse().visit()
     assert "<style>body { color: teal }</style>" in seen.html
-    assert digest("body { color: teal }") in seen.talk.headers["content-security-policy"]
+    assert digest("body { color: teal }") in seen.exchange.headers["content-security-policy"]
 
 
 def digest(style):
@@ -313,7 +313,7 @@ def digest(style):
 
 def test_security_headers(browse):
     seen = browse().visit()
-    headers = seen.talk.headers
+    headers = seen.exchange.headers
     style = re.search("<style>(.*)</style>", seen.html, re.S)[1]
     assert headers["content-security-policy"] == (
         f"default-src 'none'; style-src 'sha256-{digest(style)}'; img-src 'self' data: https:; "
@@ -341,7 +341,7 @@ def test_signed_in_visitor_can_sign_out(browse, alice, settings):
     form = next(found for tag, found in seen.tags if tag == "form")
     fields = {found["name"]: found["value"] for tag, found in seen.tags if tag == "input"}
     client = Client(enforce_csrf_checks=True)
-    for cookie in (browser.cookie, seen.talk.headers["set-cookie"].split(";")[0]):
+    for cookie in (browser.cookie, seen.exchange.headers["set-cookie"].split(";")[0]):
         name, _, value = cookie.partition("=")
         client.cookies[name] = value
     assert client.post(form["action"], {"next": fields["next"]}).status_code == 403
@@ -441,8 +441,8 @@ def requires(name):
 
 def test_login_required_middleware(browse, settings, alice):
     settings.MIDDLEWARE = requires("django.contrib.auth.middleware.LoginRequiredMiddleware")
-    talk = browse().ask()
-    assert (talk.status, talk.headers["location"]) == (302, "/accounts/login/?next=/mcp")
+    exchange = browse().ask()
+    assert (exchange.status, exchange.headers["location"]) == (302, "/accounts/login/?next=/mcp")
     assert browse(alice).visit()
 
 
@@ -469,7 +469,12 @@ def test_translated_title(browse, settings, server):
 
 def test_middleware_does_not_replace_the_content_security_policy(browse, settings):
     settings.MIDDLEWARE = requires("tests.web.test_page.policy")
-    assert browse().visit().talk.headers["content-security-policy"].startswith("default-src 'none'")
+    assert (
+        browse()
+        .visit()
+        .exchange.headers["content-security-policy"]
+        .startswith("default-src 'none'")
+    )
 
 
 def policy(get_response):
@@ -496,16 +501,16 @@ def test_cache_middleware_does_not_share_the_page(browse, settings, alice, bob):
 def test_csp_middleware_of_django_keeps_our_policy(browse, settings):
     settings.MIDDLEWARE = requires("django.middleware.csp.ContentSecurityPolicyMiddleware")
     settings.SECURE_CSP = {"default-src": ["https://x.example"]}
-    found = browse().visit().talk.headers["content-security-policy"]
+    found = browse().visit().exchange.headers["content-security-policy"]
     assert found.startswith("default-src 'none'") and "x.example" not in found
 
 
 def test_broken_middleware_is_a_logged_500(browse, settings, caplog):
     settings.MIDDLEWARE = requires("tests.no.such.middleware")
     with Site(mount(elsewhere), strict=False) as site:
-        talk = site.send("GET", "/mcp", headers={"accept": "text/html"})
-    assert talk.refused == (500, -32603)
-    assert "tests.no" in caplog.text and b"tests.no" not in talk.body
+        exchange = site.send("GET", "/mcp", headers={"accept": "text/html"})
+    assert exchange.refused == (500, -32603)
+    assert "tests.no" in caplog.text and b"tests.no" not in exchange.body
 
 
 def test_page_works_with_atomic_requests(browse, settings, alice):
@@ -524,9 +529,9 @@ def test_head_request_has_the_same_headers(browse, alice):
 
 
 def test_disconnected_visitor_logs_nothing(browse, caplog):
-    talk = browse().site.open("GET", "/mcp", headers={"accept": "text/html"})
-    talk.leave()
-    talk.until(lambda: talk.over)
+    exchange = browse().site.open("GET", "/mcp", headers={"accept": "text/html"})
+    exchange.leave()
+    exchange.until(lambda: exchange.over)
     assert not caplog.records
 
 
@@ -534,7 +539,7 @@ def test_visit_writes_nothing(browse, alice):
     browser = browse(alice)
     before = list(User.objects.values())
     for _ in range(2):
-        assert "set-cookie" not in browser.visit().talk.headers
+        assert "set-cookie" not in browser.visit().exchange.headers
     assert list(User.objects.values()) == before
 
 

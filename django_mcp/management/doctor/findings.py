@@ -26,7 +26,7 @@ from urllib.parse import SplitResult, urlsplit
 from django.core.checks import INFO, WARNING, CheckMessage
 
 from ...protocol import http_rules
-from ...protocol.connection import PREFIX
+from ...protocol.connection import META_PREFIX
 from ...protocol.revisions import LATEST, REVISIONS
 
 JSON = dict[str, Any]
@@ -48,7 +48,7 @@ def request(method: str, params: JSON | None = None, id: int | None = 1) -> byte
 def stateless_request(method: str) -> bytes:
     """Return a request of the newest revision, which has no session."""
     meta = {"protocolVersion": LATEST.name, "clientCapabilities": {}, "clientInfo": CLIENT_INFO}
-    return request(method, {"_meta": {PREFIX + key: value for key, value in meta.items()}})
+    return request(method, {"_meta": {META_PREFIX + key: value for key, value in meta.items()}})
 
 
 def stateless_headers(method: str = "server/discover") -> dict[str, str]:

@@ -158,13 +158,18 @@ def _owned(
 def _log_unknown(server: Server, token: str) -> None:
     """Log only the start of the token's digest: a log must not contain credentials."""
     digest = hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
-    logger.info("Unknown access token server=%s sha256=%s", server.name, digest[:12])
+    logger.info("Unknown access token: server=%s sha256=%s", server.name, digest[:12])
 
 
 def _tell(session: Session, caller: Principal) -> None:
     """Log an attempt to use another's session, without the session id or a token."""
     who = caller.key or "nobody"
-    logger.warning("Session %s of %s was used by %s", session.pk, session.owner or "nobody", who)
+    logger.warning(
+        "Session used by another principal: session=%s owner=%s principal=%s",
+        session.pk,
+        session.owner or "nobody",
+        who,
+    )
 
 
 def bearer(authorization: str | None) -> str | None:

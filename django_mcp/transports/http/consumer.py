@@ -1,7 +1,7 @@
 """
 The MCP endpoint of one server, as an ASGI consumer of Channels.
 
-``MCPConsumer`` checks the request, calls the function for its HTTP method (``METHODS``), and turns
+``MCPConsumer`` checks the request, calls the function for its HTTP method (``HANDLERS``), and turns
 every error into a response. Each request gets exactly one response, so Channels' dispatch by
 message type and its channel layer are not used. ``watched`` is around the work of a request: it
 stops when the client disconnects, its token is revoked or the process shuts down.
@@ -70,7 +70,7 @@ class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
             guard(exchange)
             if ADDRESS_PROBE in exchange.headers:
                 exchange.cors += _seen_address(exchange)
-            await METHODS[exchange.method](exchange)
+            await HANDLERS[exchange.method](exchange)
         except RequestRejected as refused:
             await exchange.refuse(refused)
         except ClientDisconnected:
@@ -183,7 +183,7 @@ async def options(exchange: Exchange) -> None:
     await preflight(exchange)
 
 
-METHODS: dict[str, Callable[[Exchange], Awaitable[None]]] = {
+HANDLERS: dict[str, Callable[[Exchange], Awaitable[None]]] = {
     "POST": post, "GET": get, "DELETE": delete, "OPTIONS": options,
 }  # fmt: skip
 

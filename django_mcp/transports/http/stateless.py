@@ -237,7 +237,7 @@ class StatelessCall:
         except asyncio.CancelledError:
             self._active.stop.set()
             if not self._exchange.survives():
-                logger.info("%s was cancelled: the client left", self._call.method)
+                logger.info("Call cancelled, the client disconnected: method=%s", self._call.method)
                 self._outbox.drop()
                 raise
             message = None
@@ -257,7 +257,7 @@ class StatelessCall:
         try:
             text = encode(message)
         except (TypeError, ValueError):
-            logger.exception("The response to %s cannot be written", self._call.method)
+            logger.exception("Response cannot be encoded: method=%s", self._call.method)
             message = self._connection.error(self._call, InternalError())
             text = encode(message)
         if self._exchange.begun:

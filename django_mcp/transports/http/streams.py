@@ -115,7 +115,7 @@ def _xor(one: bytes, other: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
-PREFIX = "ping-"
+PING_ID_PREFIX = "ping-"
 logger = logging.getLogger("django_mcp")
 ping_timer = Service(lambda: SharedTimer(lambda: float(settings.PING_INTERVAL or 0)))
 
@@ -147,7 +147,7 @@ class ClientPinger:
             self._tail.send_keepalive()
             return
         logger.warning(
-            "The client did not answer a ping within %s s; its connection is closed: "
+            "Client did not answer a ping, its connection is closed: timeout=%ss "
             "session=%s stream=%s",
             settings.PING_INTERVAL, self._tail.session, self._tail.stream,
         )  # fmt: skip
@@ -160,7 +160,7 @@ class ClientPinger:
         if not self._is_due:
             return b""
         self._is_due, self._count = False, self._count + 1
-        self._sent = PREFIX + event_id(self._tail.stream, self._tail.number, self._count)
+        self._sent = PING_ID_PREFIX + event_id(self._tail.stream, self._tail.number, self._count)
         return sse.event(encode({"jsonrpc": "2.0", "id": self._sent, "method": "ping"}))
 
     def end(self) -> None:
@@ -171,12 +171,12 @@ class ClientPinger:
 
 def is_pong(id: Id) -> bool:
     """Whether a response with that id answers a ping, so that no call waits for it."""
-    return isinstance(id, str) and id.startswith(PREFIX)
+    return isinstance(id, str) and id.startswith(PING_ID_PREFIX)
 
 
 async def note_pong(session: Session, id: str) -> None:
     """Record the response to a ping on a stream of this session; ignore ids that are no ping's."""
-    if place := parse_event_id(id.removeprefix(PREFIX)):
+    if place := parse_event_id(id.removeprefix(PING_ID_PREFIX)):
         await run_with_retries(streams.note_pong, session, place[0], id)
 
 

@@ -215,8 +215,9 @@ ROWS = (
     ),
     Mutation(
         "T19", "errors and redirects are guarded as well",
-        (Edit(AUTHORIZE, "        for name, value in HEADERS.items():\n",
-              "        for name, value in HEADERS.items() if response.status_code == 200 else ():\n"
+        (Edit(AUTHORIZE, "        for name, value in PAGE_HEADERS.items():\n",
+              "        guarded = PAGE_HEADERS if response.status_code == 200 else {}\n"
+              "        for name, value in guarded.items():\n"
               ),),
         ("test_responses_forbid_frames_and_caching",),
         by="assert |AssertionError|KeyError",

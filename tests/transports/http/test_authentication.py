@@ -33,10 +33,10 @@ HERE = "tests.transports.http.verifiers."
 INVALID = 'error="invalid_token"'
 
 
-def challenged(talk):
+def challenged(exchange):
     """Assert that the response is a plain 401, and return its challenge."""
-    assert talk.wait().refused == (401, -32600), talk
-    given = talk.headers["www-authenticate"]
+    assert exchange.wait().refused == (401, -32600), exchange
+    given = exchange.headers["www-authenticate"]
     assert re.fullmatch(r'Bearer realm="[^"\\]*"(, [a-z_]+="[^"\\]*")*', given)
     return given
 
@@ -144,7 +144,7 @@ def test_unknown_token_is_logged_by_the_start_of_its_digest(http, work, server, 
     client = http(server=server, more={"authorization": f"Bearer {token}"})
     challenged(client.start("tools/list"))
     digest = hashlib.sha256(token.encode()).hexdigest()
-    assert f"Unknown access token server={server.name} sha256={digest[:12]}" in caplog.text
+    assert f"Unknown access token: server={server.name} sha256={digest[:12]}" in caplog.text
     assert token not in caplog.text and digest not in caplog.text
 
 
@@ -215,8 +215,8 @@ def test_token_is_read_from_the_authorization_header_only(http, work, server, se
     ):  # fmt: skip
         headers = client.headers(message) | changed
         query = f"access_token={secret}&token={secret}".encode()
-        talk = client.open("POST", client.path, raw, headers, query_string=query)
-        assert INVALID not in challenged(talk)
+        exchange = client.open("POST", client.path, raw, headers, query_string=query)
+        assert INVALID not in challenged(exchange)
 
 
 def test_session_cookie_does_not_authenticate(http, work, server, alice):
@@ -248,9 +248,9 @@ def test_token_appears_neither_in_response_nor_log(http, private, alice, caplog,
         settings.DJANGO_MCP = settings.DJANGO_MCP | {"VERIFIERS": [HERE + "broken"]}
     tokens = [make(alice) for make in MAKERS] + ["s3cret" * 2_000, "s3cret\xff", "mcp_s3cret"]
     for token in tokens:
-        talk = http(token, server=private).start("tools/list").wait()
-        assert talk.status == (500 if broken and len(token) < MAX_TOKEN_LENGTH else 401)
-        expected = talk.body.decode() + json.dumps(talk.headers) + caplog.text
+        exchange = http(token, server=private).start("tools/list").wait()
+        assert exchange.status == (500 if broken and len(token) < MAX_TOKEN_LENGTH else 401)
+        expected = exchange.body.decode() + json.dumps(exchange.headers) + caplog.text
         for record in caplog.records:
             expected += repr(record.__dict__)
         assert token not in expected and "s3cret" not in expected and token[4:20] not in expected
@@ -281,8 +281,8 @@ def test_server_without_public_declarations_requires_a_token(http, revision, pri
 def test_challenge_is_sent_before_the_body_is_read(http, private):
     """Attack: fill the memory of a private server."""
     client = http(server=private)
-    talk = client.open("POST", client.path, [], client.headers(), more=True)
-    challenged(talk)
+    exchange = client.open("POST", client.path, [], client.headers(), more=True)
+    challenged(exchange)
 
 
 def test_server_without_declarations_requires_a_token(http, server):
@@ -303,9 +303,9 @@ def test_anonymous_request_for_a_private_name_is_challenged(http, revision, work
     key, private, public, unknown = NAMES[method]
     answers = []
     for name in (private, unknown):
-        talk = client.start(method, id=1, **{key: name})
-        assert INVALID not in challenged(talk)
-        answers.append((talk.status, talk.headers, talk.body))
+        exchange = client.start(method, id=1, **{key: name})
+        assert INVALID not in challenged(exchange)
+        answers.append((exchange.status, exchange.headers, exchange.body))
     assert answers[0] == answers[1]
     arguments = {"arguments": {"name": "x"}} if method == "tools/call" else {}
     assert client.request(method, **{key: public}, **arguments)
@@ -347,11 +347,11 @@ def test_unknown_name_is_an_error_if_nothing_of_its_kind_is_private(http, privat
 
     MIXED[private](server)
     kind, params = UNKNOWN[method]
-    talk = http(server=server).start(method, **params)
+    exchange = http(server=server).start(method, **params)
     if kind == private:
-        challenged(talk)
+        challenged(exchange)
     else:
-        assert talk.wait().refused == (200, -32602), talk
+        assert exchange.wait().refused == (200, -32602), exchange
 
 
 @pytest.mark.parametrize(
@@ -393,8 +393,8 @@ def test_name_that_is_no_string_is_rejected(http, revision, work, server, method
     """The error is about the invalid value."""
     client = http(server=server, revision=revision)
     message = client.message(method, {NAMES[method][0]: value})
-    talk = client.post(message, mcp_name="x" if not client.revision.handshake else None).wait()
-    assert talk.error["code"] == -32602 and talk.status in (200, 400)
+    exchange = client.post(message, mcp_name="x" if not client.revision.handshake else None).wait()
+    assert exchange.error["code"] == -32602 and exchange.status in (200, 400)
 
 
 def test_invalid_references_and_filters_are_rejected(http, work, server):
@@ -432,7 +432,7 @@ def test_session_is_bound_to_its_token(http, handshake, work, server, alice, bob
     for token, status in ((other, 404), (bobs, 404), (None, 401), ("wrong", 401)):
         shown = token and f"Bearer {token}"
         message = client.message("tools/call", {"name": "whoami", "arguments": {}})
-        talks = [
+        exchanges = [
             client.post(message, authorization=shown),
             client.post(
                 {"jsonrpc": "2.0", "method": "notifications/cancelled"}, authorization=shown
@@ -440,9 +440,9 @@ def test_session_is_bound_to_its_token(http, handshake, work, server, alice, bob
             client.listen(authorization=shown),
             client.open("DELETE", client.path, headers=client.headers(authorization=shown)),
         ]
-        for talk in talks:
-            assert talk.wait().status == status
-            assert ("www-authenticate" in talk.headers) == (status == 401)
+        for exchange in exchanges:
+            assert exchange.wait().status == status
+            assert ("www-authenticate" in exchange.headers) == (status == 401)
     assert client.text("whoami") == "alice"
 
 
@@ -453,8 +453,8 @@ def test_anonymous_session_is_usable_by_its_id_only(http, handshake, work, serve
     other.session = client.session
     assert other.text("save", name="x") == "x"
     assert client.start("tools/list").wait().status == 200
-    talk = client.post(client.message("tools/list", {}), authorization=f"Bearer {secret}")
-    assert talk.wait().refused == (404, -32600)
+    exchange = client.post(client.message("tools/list", {}), authorization=f"Bearer {secret}")
+    assert exchange.wait().refused == (404, -32600)
 
 
 @pytest.mark.parametrize(
@@ -483,8 +483,8 @@ def test_latest_revision_ignores_session_headers(http, work, server, secret):
     client = http(server=server)
     for id in (older.session, "x", "A" * 43):
         message = client.message("tools/call", {"name": "save", "arguments": {"name": "x"}})
-        talk = client.post(message, mcp_session_id=id, last_event_id="1-1").wait()
-        assert talk.status == 200 and "mcp-session-id" not in talk.headers
+        exchange = client.post(message, mcp_session_id=id, last_event_id="1-1").wait()
+        assert exchange.status == 200 and "mcp-session-id" not in exchange.headers
         assert client.refusal(message, mcp_session_id=id, mcp_protocol_version=None) == (
             400,
             -32020,
@@ -538,8 +538,8 @@ def test_session_is_bound_to_the_user_of_a_custom_verifier(
     use("Named")
     client = http("alice", server=private, revision=handshake)
     assert client.text("whoami") == "alice"
-    talk = client.post(client.message("tools/list", {}), authorization="Bearer bob")
-    assert talk.wait().status == 404
+    exchange = client.post(client.message("tools/list", {}), authorization="Bearer bob")
+    assert exchange.wait().status == 404
 
 
 def test_overridden_verify_method_is_called(http, private, secret, use):

@@ -72,10 +72,10 @@ def test_requests_before_migrate_get_503_with_the_command(
     token = "mcp_" + "x" * 43 if with_token else None
     client = http(token, server=server, revision="2025-11-25", initialize=False)
     with without_table(Token if with_token else Session, alias):
-        talk = client.start("initialize", **client.introduction).wait()
-    assert talk.refused == (503, -32603)
-    assert "manage.py migrate" in talk.error["message"]
-    assert talk.headers["retry-after"]
+        exchange = client.start("initialize", **client.introduction).wait()
+    assert exchange.refused == (503, -32603)
+    assert "manage.py migrate" in exchange.error["message"]
+    assert exchange.headers["retry-after"]
     (told,) = [one for one in caplog.records if one.name == "django_mcp" and one.levelno >= 30]
     assert "manage.py migrate" in told.message and not told.exc_info
 
@@ -91,7 +91,7 @@ def test_rate_limit_is_a_tool_error_or_status_503(http, revision, settings, serv
     client = http(server=server, revision=revision)
     first, beyond = (client.start("tools/call", name="act", arguments={}).wait() for _ in "ab")
     assert (first.status, beyond.status) == (200, 200)
-    results = [response(talk) for talk in (first, beyond)]
+    results = [response(exchange) for exchange in (first, beyond)]
     assert [bool(one.get("isError")) for one in results] == [False, True]
     assert "Too many calls. Try again in 100 s." in results[1]["content"][0]["text"]
     prompt = client.start("prompts/get", name="say").wait()
@@ -116,8 +116,8 @@ def test_rate_limit_is_a_tool_error_or_status_503(http, revision, settings, serv
 )  # fmt: skip
 def test_post_must_accept_json_and_event_streams(http, revision, accept, is_taken):
     client = http(revision=revision)
-    talk = client.post(client.message("tools/list", {}), accept=accept).wait()
-    assert talk.refused == (406, -32600) if not is_taken else talk.status == 200
+    exchange = client.post(client.message("tools/list", {}), accept=accept).wait()
+    assert exchange.refused == (406, -32600) if not is_taken else exchange.status == 200
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ def test_post_must_accept_json_and_event_streams(http, revision, accept, is_take
 def test_get_must_accept_event_streams(http, handshake, accept, is_taken):
     client = http(revision=handshake)
     headers = client.headers() | {"accept": accept}
-    talk = client.open("GET", "/mcp", headers=headers)
+    exchange = client.open("GET", "/mcp", headers=headers)
     if is_taken:
-        client.until(lambda: talk.status)
-        assert talk.is_stream
+        client.until(lambda: exchange.status)
+        assert exchange.is_stream
     else:
-        assert talk.wait().refused == (406, -32600)
+        assert exchange.wait().refused == (406, -32600)
 
 
 # The HTML page.
@@ -171,10 +171,10 @@ def visit(http):
     ],
 )  # fmt: skip
 def test_get_that_accepts_html_returns_the_page(visit, accept):
-    talk = visit(accept=accept)
-    assert (talk.status, talk.body) == (200, b"The page")
+    exchange = visit(accept=accept)
+    assert (exchange.status, exchange.body) == (200, b"The page")
     head = visit("HEAD", accept=accept)
-    assert (head.status, head.body, head.headers) == (200, b"", talk.headers)
+    assert (head.status, head.body, head.headers) == (200, b"", exchange.headers)
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_other_methods_do_not_return_the_page(visit, method):
 
 
 def test_page_has_no_cors_headers(visit):
-    talk = visit(origin="http://testserver")
-    assert talk.body == b"The page" and "access-control-allow-origin" not in talk.headers
+    exchange = visit(origin="http://testserver")
+    assert exchange.body == b"The page" and "access-control-allow-origin" not in exchange.headers
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
@@ -223,8 +223,8 @@ def test_error_of_the_page_is_logged_and_not_disclosed(visit, caplog):
         raise ValueError("secret")
 
     assert visit(page=broken).refused == (500, -32603)
-    talk = visit(page=broken_later)
-    assert (talk.status, talk.body) == (200, b"Some")
+    exchange = visit(page=broken_later)
+    assert (exchange.status, exchange.body) == (200, b"Some")
     assert caplog.text.count("ValueError: secret") == 2
 
 
@@ -236,9 +236,9 @@ def test_page_receives_the_disconnect(http, caplog):
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
     client = http(application=MCPConsumer.as_asgi(server=mcp.server, page=patient))
-    talk = client.open("GET", "/mcp", headers={"accept": BROWSER})
-    talk.leave()
-    talk.wait()
+    exchange = client.open("GET", "/mcp", headers={"accept": BROWSER})
+    exchange.leave()
+    exchange.wait()
     assert [message["type"] for message in told] == ["http.request", "http.disconnect"]
     assert not caplog.records
 
@@ -257,18 +257,18 @@ def test_page_receives_the_disconnect(http, caplog):
 def test_post_must_be_json(http, revision, kind, is_json):
     """A form of another site can send the other types without a preflight request."""
     client = http(revision=revision)
-    talk = client.post(client.message("tools/list", {}), content_type=kind).wait()
-    assert talk.refused == (415, -32600) if not is_json else talk.status == 200
+    exchange = client.post(client.message("tools/list", {}), content_type=kind).wait()
+    assert exchange.refused == (415, -32600) if not is_json else exchange.status == 200
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "deflate, identity", "x"])
 def test_compressed_body_is_rejected(http, revision, coding):
     """Attack: a decompression bomb."""
     client = http(revision=revision)
-    talk = client.post(client.message("tools/list", {}), content_encoding=coding).wait()
-    assert talk.refused == (415, -32600) and talk.headers["accept-encoding"] == "identity"
-    talk = client.post(client.message("tools/list", {}), content_encoding="Identity").wait()
-    assert talk.status == 200
+    exchange = client.post(client.message("tools/list", {}), content_encoding=coding).wait()
+    assert exchange.refused == (415, -32600) and exchange.headers["accept-encoding"] == "identity"
+    exchange = client.post(client.message("tools/list", {}), content_encoding="Identity").wait()
+    assert exchange.status == 200
 
 
 # Dispatch.
@@ -279,9 +279,9 @@ def test_request_with_metadata_ignores_the_session_header(http):
     session, client = http(revision="2025-11-25").session, http()
     message = client.message("tools/list", {})
     for header in (None, "2025-11-25", "2024-11-05", "v999"):
-        talk = client.post(message, mcp_protocol_version=header, mcp_session_id=session).wait()
-        assert talk.refused == (400, -32020)
-        assert "mcp-session-id" not in talk.headers
+        exchange = client.post(message, mcp_protocol_version=header, mcp_session_id=session).wait()
+        assert exchange.refused == (400, -32020)
+        assert "mcp-session-id" not in exchange.headers
 
 
 @pytest.mark.parametrize("header", [None, "2024-11-05", "2025-11-25", "2026-07-28"])
@@ -292,11 +292,11 @@ def test_initialize_creates_a_session_whatever_the_version_header(http, handshak
         "protocolVersion": handshake, "capabilities": {},
         "clientInfo": {"name": "x", "version": "1"},
     }  # fmt: skip
-    talk = client.post(
+    exchange = client.post(
         client.message("initialize", given), mcp_protocol_version=header, mcp_method="initialize"
     ).wait()
-    assert talk.status == 200 and talk.messages[0]["result"]["protocolVersion"] == handshake
-    id = talk.headers["mcp-session-id"]
+    assert exchange.status == 200 and exchange.messages[0]["result"]["protocolVersion"] == handshake
+    id = exchange.headers["mcp-session-id"]
     assert len(id) >= 22 and all(0x21 <= ord(character) <= 0x7E for character in id)
 
 
@@ -310,15 +310,15 @@ def test_endpoint_serves_clients_with_and_without_sessions(http):
 
 def test_failure_of_receive_cancels_the_call(http, server, work, caplog):
     client = http(server=server)
-    talk = client.start("tools/call", name="ponder")
+    exchange = client.start("tools/call", name="ponder")
     client.until(work.begun.is_set)
 
     async def broken():
         raise RuntimeError("no more messages")
 
-    talk._inbox.put_nowait({"type": "http.request"})  # other messages are ignored
+    exchange._inbox.put_nowait({"type": "http.request"})  # other messages are ignored
     client.sleep(0.05)
-    assert not talk.over
+    assert not exchange.over
 
     message = client.message("tools/call", {"name": "ponder"})
     scope = client._scope(message)
@@ -337,7 +337,7 @@ def test_failure_of_receive_cancels_the_call(http, server, work, caplog):
     assert work.ended.is_set() and sent == []
     assert "The connection of a client failed" in caplog.text
     work.go.set()
-    talk.wait()
+    exchange.wait()
 
 
 def test_cancelled_application_task_cancels_the_call(http, server, work):
@@ -387,10 +387,10 @@ def test_requests_leave_no_threads_and_tasks(http, secret):
     before = threading.active_count()
     for _ in range(20):
         client.text("add", a=1, b=2)
-        talk = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
-        client.until(lambda talk=talk: talk.messages)
-        talk.leave()
-        talk.wait()
+        exchange = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
+        client.until(lambda exchange=exchange: exchange.messages)
+        exchange.leave()
+        exchange.wait()
     client.settle()
     assert threading.active_count() <= before + 1
     assert asyncio.all_tasks(client.loop) == set()

@@ -165,8 +165,8 @@ def test_sse_path_serves_the_newer_transport_too(connect, server):
 def test_post_address_includes_the_root_path(connect, server, root, path):
     client = connect(initialize=False, opens=False)
     at = path.format(f"/{server.path}/sse")
-    talk = client.open("GET", at, headers=STREAM, root_path=root)
-    (event,) = talk.until(lambda: talk.sse.found)
+    exchange = client.open("GET", at, headers=STREAM, root_path=root)
+    (event,) = exchange.until(lambda: exchange.sse.found)
     assert event.data.startswith("/app/mcp/a%20test%27s%20own/sse?session_id=")
 
 
@@ -174,8 +174,8 @@ def test_post_address_includes_the_root_path(connect, server, root, path):
 def test_post_address_never_names_another_host(server, path):
     """The application ignores its path, so a client can request any path."""
     with SseClient(application=as_asgi(server), server=server, opens=False, initialize=False) as it:
-        talk = it.open("GET", path, headers=STREAM)
-        (event,) = talk.until(lambda: talk.sse.found)
+        exchange = it.open("GET", path, headers=STREAM)
+        (event,) = exchange.until(lambda: exchange.sse.found)
         joined = urljoin("https://shop.example/", event.data)
         assert joined.startswith("https://shop.example/") and "\\" not in event.data
 
@@ -206,17 +206,17 @@ def test_get_with_the_latest_revision_is_405(client):
 def test_get_needs_no_accept_header(client, accept):
     """An ``Accept`` header is not required, but it must allow event streams."""
     headers = {} if accept is None else {"accept": accept}
-    talk = client.open("GET", client.path, headers=headers)
-    talk.until(lambda: talk.status)
-    assert talk.status == 200 and talk.is_stream
+    exchange = client.open("GET", client.path, headers=headers)
+    exchange.until(lambda: exchange.status)
+    assert exchange.status == 200 and exchange.is_stream
     refused = client.open("GET", client.path, headers={"accept": "application/json"}).wait()
     assert refused.status == 406
 
 
 def test_browser_gets_the_html_page(client):
     client.strict = False  # Django sends header names in mixed case
-    talk = client.open("GET", client.path, headers={"accept": "text/html,*/*;q=0.8"}).wait()
-    assert talk.status == 200 and talk.headers["content-type"].startswith("text/html")
+    exchange = client.open("GET", client.path, headers={"accept": "text/html,*/*;q=0.8"}).wait()
+    assert exchange.status == 200 and exchange.headers["content-type"].startswith("text/html")
 
 
 # Messages.
@@ -314,8 +314,8 @@ def test_one_of_two_concurrent_initializations_succeeds(connect):
     given = {"protocolVersion": "2024-11-05", "capabilities": {}}
     given["clientInfo"] = {"name": "x", "version": "1"}
     messages = [client.message("initialize", given) for _ in range(2)]
-    talks = [client.post(message) for message in messages]
-    assert [talk.wait().status for talk in talks] == [202, 202]
+    exchanges = [client.post(message) for message in messages]
+    assert [exchange.wait().status for exchange in exchanges] == [202, 202]
     answers = [client.answer_to(message["id"]) for message in messages]
     assert sorted("error" in answer for answer in answers) == [False, True]
 
@@ -353,8 +353,10 @@ def test_call_is_stored_before_the_post_is_accepted(client, monkeypatch):
         return insert(*args, **options)
 
     monkeypatch.setattr(streams, "enter_only_stream", entered)
-    talk = client.post(client.message("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}))
-    assert talk.wait().status == 202 and Call.objects.count() == 1 and seen == [0]
+    exchange = client.post(
+        client.message("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
+    )
+    assert exchange.wait().status == 202 and Call.objects.count() == 1 and seen == [0]
 
 
 def test_full_stream_rejects_the_call(client, monkeypatch):
@@ -363,8 +365,8 @@ def test_full_stream_rejects_the_call(client, monkeypatch):
 
     monkeypatch.setattr(streams, "enter_only_stream", full)
     message = client.message("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
-    talk = client.post(message).wait()
-    assert talk.status == 503 and talk.headers["retry-after"] and talk.messages[0]["id"]
+    exchange = client.post(message).wait()
+    assert exchange.status == 503 and exchange.headers["retry-after"] and exchange.messages[0]["id"]
     assert client.post({"jsonrpc": "2.0", "id": 9, "method": 7}).wait().status == 503
     assert not Call.objects.exists()
 
@@ -436,8 +438,10 @@ def test_slow_client_gets_all_events(client):
 
 @pytest.mark.parametrize("last", ["", "1-1", "x", f"{'A' * 43}.-1", f"{'A' * 43}.{10**19}"])
 def test_malformed_event_id_is_rejected(client, last):
-    talk = client.open("GET", client.path, headers=STREAM | {"last-event-id": last or "é"}).wait()
-    assert talk.refused == (400, -32600)
+    exchange = client.open(
+        "GET", client.path, headers=STREAM | {"last-event-id": last or "é"}
+    ).wait()
+    assert exchange.refused == (400, -32600)
 
 
 def test_unknown_event_id_is_rejected(client):
@@ -464,8 +468,8 @@ def test_delete_at_the_post_address_ends_the_session(connect, alice):
     scope = {"query_string": client.query.encode()}
     headers = client.headers(authorization=None)
     assert client.open("DELETE", client.post_path, headers=headers, **scope).wait().status == 401
-    talk = client.open("DELETE", client.post_path, headers=client.headers(), **scope)
-    assert talk.wait().status == 204
+    exchange = client.open("DELETE", client.post_path, headers=client.headers(), **scope)
+    assert exchange.wait().status == 204
     client.streams[0].wait()
     assert Session.objects.count() == 1 and other.text("add", a=1, b=2) == "3"
 
@@ -584,16 +588,16 @@ def public(request: mcp.Request) -> str:
 
 def test_anonymous_session_is_challenged_for_private_tools(client):
     message = client.message("tools/call", {"name": "whoami", "arguments": {}})
-    talk = client.post(message).wait()
-    assert talk.status == 401 and talk.headers["www-authenticate"]
+    exchange = client.post(message).wait()
+    assert exchange.status == 401 and exchange.headers["www-authenticate"]
     assert not Call.objects.exists()
 
 
 def test_server_without_public_declarations_requires_a_token(another):
     another.tool(public)
     with SseClient(server=another, initialize=False, opens=False) as client:
-        talk = client.open("GET", f"/{another.path}/sse", headers=STREAM).wait()
-        assert talk.status == 401 and not Session.objects.exists()
+        exchange = client.open("GET", f"/{another.path}/sse", headers=STREAM).wait()
+        assert exchange.status == 401 and not Session.objects.exists()
         wrong = STREAM | {"authorization": "Bearer mcp_wrong"}
         assert client.open("GET", f"/{another.path}/sse", headers=wrong).wait().status == 401
 
@@ -605,9 +609,9 @@ def test_host_and_origin_are_checked_first(client):
     for more, status in (({"host": "evil.example"}, 400), ({"origin": "null"}, 403)):
         assert client.open("GET", client.path, headers=STREAM | more).wait().status == status
     own = {"origin": "http://testserver"}
-    talk = client.open("GET", client.path, headers=STREAM | own)
-    talk.until(lambda: talk.sse.found)
-    assert talk.headers["access-control-allow-origin"] == "http://testserver"
+    exchange = client.open("GET", client.path, headers=STREAM | own)
+    exchange.until(lambda: exchange.sse.found)
+    assert exchange.headers["access-control-allow-origin"] == "http://testserver"
     asks = own | {"access-control-request-method": "POST"}
     scope = {"query_string": client.query.encode()}
     assert client.open("OPTIONS", client.path, headers=asks, **scope).wait().status == 204
@@ -617,8 +621,10 @@ def test_host_and_origin_are_checked_first(client):
     "query", ["", "session_id=", "session_id=x", "session_id=" + "A" * 43, "x=" + "y" * 500]
 )
 def test_unknown_post_address_is_rejected(client, query):
-    talk = client.post(client.message("ping", {}), scope={"query_string": query.encode()}).wait()
-    assert talk.status in (400, 404, 406) and not talk.is_stream
+    exchange = client.post(
+        client.message("ping", {}), scope={"query_string": query.encode()}
+    ).wait()
+    assert exchange.status in (400, 404, 406) and not exchange.is_stream
 
 
 # Token expiry and revocation.
@@ -714,8 +720,8 @@ def test_message_possibly_stored_during_shutdown_is_not_rejected_as_retryable(cl
 
     monkeypatch.setattr(streams, "enter_only_stream", slow)
     monkeypatch.setattr(Exchange, "refuse", refused)
-    talk = client.post(client.message("ping", {})).wait()
-    assert talk.status == 500 and "may not have been accepted" in str(talk.messages)
+    exchange = client.post(client.message("ping", {})).wait()
+    assert exchange.status == 500 and "may not have been accepted" in str(exchange.messages)
     eventually(client, Call.objects.exists)
 
 

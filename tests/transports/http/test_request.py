@@ -34,9 +34,9 @@ def call(http):
     return client, json.dumps(message).encode(), client.headers(message)
 
 
-def answered(talk):
-    (message,) = talk.wait().messages
-    return talk.status == 200 and message["result"]["content"][0]["text"] == "3"
+def answered(exchange):
+    (message,) = exchange.wait().messages
+    return exchange.status == 200 and message["result"]["content"][0]["text"] == "3"
 
 
 # Bodies.
@@ -63,17 +63,17 @@ def test_larger_body_is_rejected_while_it_arrives(call, settings, parts):
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = len(raw) - 1
     step = -(-len(raw) // parts)
     body = [raw[start : start + step] for start in range(0, len(raw), step)]
-    talk = client.open("POST", "/mcp", body, headers).wait()
-    assert talk.refused == (413, -32600)
-    assert talk.headers["connection"] == "close"
+    exchange = client.open("POST", "/mcp", body, headers).wait()
+    assert exchange.refused == (413, -32600)
+    assert exchange.headers["connection"] == "close"
 
 
 def test_larger_content_length_is_rejected_before_the_body(call, settings):
     client, raw, headers = call
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = len(raw)
     announced = headers | {"content-length": str(len(raw) + 1)}
-    talk = client.open("POST", "/mcp", [], announced).wait()
-    assert talk.refused == (413, -32600)
+    exchange = client.open("POST", "/mcp", [], announced).wait()
+    assert exchange.refused == (413, -32600)
 
 
 def test_body_is_unlimited_if_the_setting_is_none(call, settings):
@@ -89,8 +89,8 @@ def test_body_is_unlimited_if_the_setting_is_none(call, settings):
 )
 def test_invalid_content_length_is_rejected(call, length):
     client, raw, headers = call
-    talk = client.open("POST", "/mcp", raw, headers | {"content-length": length}).wait()
-    assert talk.refused == (400, -32600)
+    exchange = client.open("POST", "/mcp", raw, headers | {"content-length": length}).wait()
+    assert exchange.refused == (400, -32600)
 
 
 @pytest.mark.parametrize("method", ["POST", "GET"])
@@ -100,40 +100,40 @@ def test_missing_body_times_out(http, monkeypatch, method, first):
     monkeypatch.setattr(module, "BODY_SECONDS", 0.05)
     client = http(revision="2025-11-25")
     accept = {"accept": "text/event-stream"} if method == "GET" else {}
-    talk = client.open(method, "/mcp", first, client.headers() | accept, more=True)
-    assert talk.wait().refused == (408, -32600)
-    assert talk.headers["connection"] == "close"
+    exchange = client.open(method, "/mcp", first, client.headers() | accept, more=True)
+    assert exchange.wait().refused == (408, -32600)
+    assert exchange.headers["connection"] == "close"
 
 
 def test_slow_body_times_out(call, monkeypatch):
     monkeypatch.setattr(module, "BODY_SECONDS", 0.1)
     client, raw, headers = call
-    talk = client.open("POST", "/mcp", [], headers, more=True)
+    exchange = client.open("POST", "/mcp", [], headers, more=True)
     for byte in raw:
         client.sleep(0.01)
-        if talk.over:
+        if exchange.over:
             break
-        talk.feed(bytes([byte]), more=True)
-    assert talk.wait().refused == (408, -32600)
+        exchange.feed(bytes([byte]), more=True)
+    assert exchange.wait().refused == (408, -32600)
 
 
 def test_slow_body_within_the_timeout_is_read(call, monkeypatch):
     monkeypatch.setattr(module, "BODY_SECONDS", 5)
     client, raw, headers = call
-    talk = client.open("POST", "/mcp", [raw[:10]], headers, more=True)
+    exchange = client.open("POST", "/mcp", [raw[:10]], headers, more=True)
     client.sleep(0.05)
-    assert not talk.over
-    talk.feed(raw[10:])
-    assert answered(talk)
+    assert not exchange.over
+    exchange.feed(raw[10:])
+    assert answered(exchange)
 
 
 @pytest.mark.parametrize("first", [[], [b'{"json']])
 def test_disconnect_during_the_body_gets_no_response(call, first):
     client, _, headers = call
-    talk = client.open("POST", "/mcp", first, headers, more=True)
-    talk.leave()
-    talk.wait()
-    assert (talk.status, talk.body) == (None, b"")
+    exchange = client.open("POST", "/mcp", first, headers, more=True)
+    exchange.leave()
+    exchange.wait()
+    assert (exchange.status, exchange.body) == (None, b"")
 
 
 def test_cancelled_wait_for_the_body_stays_cancelled():
@@ -171,9 +171,9 @@ def test_repeated_relevant_header_is_rejected(call):
         pairs = [*written(headers), (name.encode(), value.encode())]
         if name not in headers or headers[name] is None:
             pairs.append(pairs[-1])
-        talk = client.open("POST", "/mcp", raw, pairs).wait()
-        assert talk.refused == (400, -32600), name
-        assert name in talk.error["message"]
+        exchange = client.open("POST", "/mcp", raw, pairs).wait()
+        assert exchange.refused == (400, -32600), name
+        assert name in exchange.error["message"]
 
 
 def written(headers):
@@ -205,8 +205,8 @@ def test_number_and_size_of_headers_are_limited(call):
     few = MAX_HEADERS - len(written(headers)) - 1
     many = [*written(headers), *((b"x-%d" % n, b"") for n in range(few))]
     assert answered(client.open("POST", "/mcp", raw, many))
-    talk = client.open("POST", "/mcp", raw, [*many, (b"x", b"")]).wait()
-    assert talk.refused == (431, -32600)
+    exchange = client.open("POST", "/mcp", raw, [*many, (b"x", b"")]).wait()
+    assert exchange.refused == (431, -32600)
     large = [*written(headers), (b"x", b"x" * MAX_HEADERS_SIZE)]
     assert client.open("POST", "/mcp", raw, large).wait().refused == (431, -32600)
 
@@ -226,15 +226,15 @@ def test_rejections_are_not_cacheable(call):
         {"host": "evil.example"},
         {"authorization": "Bearer x"},
     ):
-        talk = client.open("POST", "/mcp", raw, headers | changed).wait()
-        assert 400 <= talk.status < 500 and talk.headers["cache-control"] == "no-store"
+        exchange = client.open("POST", "/mcp", raw, headers | changed).wait()
+        assert 400 <= exchange.status < 500 and exchange.headers["cache-control"] == "no-store"
 
 
 def test_http_2_response_has_no_connection_header(call, settings):
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 10
     client, raw, headers = call
-    talk = client.open("POST", "/mcp", raw, headers, http_version="2").wait()
-    assert talk.status == 413 and "connection" not in talk.headers
+    exchange = client.open("POST", "/mcp", raw, headers, http_version="2").wait()
+    assert exchange.status == 413 and "connection" not in exchange.headers
 
 
 def exchange(sent, scope=None):
@@ -285,8 +285,8 @@ def test_unexpected_error_is_masked_and_logged(call, monkeypatch, caplog):
 
     monkeypatch.setattr("django_mcp.transports.http.consumer.guard", broken)
     with caplog.at_level(logging.ERROR, "django_mcp"):
-        talk = client.open("POST", "/mcp", raw, headers).wait()
-    assert talk.status == 500 and b"hunter2" not in talk.body
+        exchange = client.open("POST", "/mcp", raw, headers).wait()
+    assert exchange.status == 500 and b"hunter2" not in exchange.body
     assert "hunter2" in caplog.text
 
 
@@ -306,8 +306,8 @@ def test_os_error_in_the_handler_is_a_server_error(call, monkeypatch, caplog):
 def test_first_request_of_a_worker_may_be_invalid():
     """A request that is invalid in every way."""
     with Site() as site:
-        talk = site.send("POST", "/mcp", b"\xff", [(b"host", b"a"), (b"host", b"b")])
-        assert talk.status == 400
+        exchange = site.send("POST", "/mcp", b"\xff", [(b"host", b"a"), (b"host", b"b")])
+        assert exchange.status == 400
 
 
 # Bodies of rejected requests.
@@ -318,19 +318,19 @@ def test_remaining_body_is_read_before_the_rejection(call, how):
     """Closing the connection while the body arrives would lose the response."""
     client, _, headers = call
     refused = headers | {"authorization": "Bearer wrong"} | how
-    talk = client.open("POST", "/mcp", [b"x" * 10], refused, more=True)
+    exchange = client.open("POST", "/mcp", [b"x" * 10], refused, more=True)
     client.sleep(0.02)
-    assert not talk.status
-    talk.feed(b"x" * 990)
-    assert talk.wait().status == 401 and talk._inbox.empty()
+    assert not exchange.status
+    exchange.feed(b"x" * 990)
+    assert exchange.wait().status == 401 and exchange._inbox.empty()
 
 
 def test_disconnect_before_the_rejection_gets_no_response(call):
     client, _, headers = call
     refused = headers | {"authorization": "Bearer wrong", "content-length": "1000"}
-    talk = client.open("POST", "/mcp", [b"x"], refused, more=True)
-    talk.leave()
-    assert talk.wait().status is None
+    exchange = client.open("POST", "/mcp", [b"x"], refused, more=True)
+    exchange.leave()
+    assert exchange.wait().status is None
 
 
 def test_expect_continue_is_rejected_without_reading_the_body(call):
@@ -347,9 +347,9 @@ def test_remaining_body_is_read_up_to_a_limit(call, monkeypatch):
     """Attack: a rejected client sends on."""
     client, _, headers = call
     refused = headers | {"authorization": "Bearer wrong", "content-length": "150000"}
-    talk = client.open("POST", "/mcp", [b"x" * 10_000] * 15, refused)
-    talk.wait()
-    assert not talk._inbox.empty()
+    exchange = client.open("POST", "/mcp", [b"x" * 10_000] * 15, refused)
+    exchange.wait()
+    assert not exchange._inbox.empty()
     monkeypatch.setattr(module, "SKIPPED", 0.05)
-    talk = client.open("POST", "/mcp", [b"x"], refused, more=True)
-    assert talk.wait().status == 401
+    exchange = client.open("POST", "/mcp", [b"x"], refused, more=True)
+    assert exchange.wait().status == 401

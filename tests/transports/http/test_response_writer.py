@@ -231,17 +231,17 @@ def test_slow_json_response_contains_no_keepalives(http, server, settings):
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     async def large(request: mcp.Request) -> str:
-        talks[0].stalled.clear()
+        exchanges[0].stalled.clear()
         return "x" * 100_000
 
     client = http(server=server)
-    talks = client.talks
-    talk = client.start("tools/call", name="large")
+    exchanges = client.exchanges
+    exchange = client.start("tools/call", name="large")
     client.sleep(0.1)
-    assert not talk.over
-    talk.stalled.set()
-    assert talk.wait().headers["content-type"] == "application/json"
-    assert len(talk.messages) == 1
+    assert not exchange.over
+    exchange.stalled.set()
+    assert exchange.wait().headers["content-type"] == "application/json"
+    assert len(exchange.messages) == 1
 
 
 @pytest.mark.slow
@@ -256,12 +256,12 @@ def test_stalled_client_does_not_block_a_thread(http, server):
         return "babbled"
 
     client = http(server=server)
-    talk = client.start("tools/call", name="babble", _meta={"progressToken": "p"})
-    talk.stalled.clear()
+    exchange = client.start("tools/call", name="babble", _meta={"progressToken": "p"})
+    exchange.stalled.clear()
     client.until(state.done.is_set, 60)
-    talk.stalled.set()
-    talk.wait(60)
-    assert "result" in talk.messages[-1] and len(talk.body) < 4 * module.MAX_BUFFERED_BYTES
+    exchange.stalled.set()
+    exchange.wait(60)
+    assert "result" in exchange.messages[-1] and len(exchange.body) < 4 * module.MAX_BUFFERED_BYTES
 
 
 def test_listen_of_a_stalled_client_is_ended_with_a_response(http, server, work, monkeypatch):
@@ -269,15 +269,15 @@ def test_listen_of_a_stalled_client_is_ended_with_a_response(http, server, work,
     monkeypatch.setattr(module, "MAX_BUFFERED_BYTES", 2_000)
     client = http(server=server)
     wanted = {"resourceSubscriptions": [f"open://{number}" for number in range(100)]}
-    talk = client.start("subscriptions/listen", notifications=wanted)
-    client.until(lambda: talk.messages)
-    talk.stalled.clear()
+    exchange = client.start("subscriptions/listen", notifications=wanted)
+    client.until(lambda: exchange.messages)
+    exchange.stalled.clear()
     for number in range(100):
         announce(Announcement("updated", f"open://{number}", server.name))
         client.sleep(0.002)
-    talk.stalled.set()
-    talk.wait()
-    methods = [message.get("method") for message in talk.messages]
+    exchange.stalled.set()
+    exchange.wait()
+    methods = [message.get("method") for message in exchange.messages]
     assert methods[-2:] == ["notifications/cancelled", None]
-    assert "result" in talk.messages[-1]
+    assert "result" in exchange.messages[-1]
     assert 0 < methods.count("notifications/resources/updated") < 100

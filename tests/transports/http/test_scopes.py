@@ -102,17 +102,17 @@ def scoped_server(server, runs):
     return server
 
 
-def challenged(talk):
+def challenged(exchange):
     """Assert that the status is 403, and return the parameters of the challenge."""
-    assert talk.wait().status == 403, talk
-    header = talk.headers["www-authenticate"]
+    assert exchange.wait().status == 403, exchange
+    header = exchange.headers["www-authenticate"]
     assert re.fullmatch(r'Bearer [a-z_]+="[^"\\]*"(, [a-z_]+="[^"\\]*")*', header)
     return dict(re.findall(r'([a-z_]+)="([^"]*)"', header))
 
 
-def refused(talk):
+def refused(exchange):
     """Return the scopes that the challenge names."""
-    said = challenged(talk)
+    said = challenged(exchange)
     assert said["error"] == "insufficient_scope"
     return said["scope"].split()
 
@@ -137,13 +137,13 @@ def test_challenge_names_the_missing_scope_and_the_metadata(
     http, revision_with_403, scoped_server, alice, runs
 ):
     client = http("alice/basic/app", server=scoped_server, revision=revision_with_403)
-    talk = calling(client, "change")
-    assert challenged(talk) == {
+    exchange = calling(client, "change")
+    assert challenged(exchange) == {
         "realm": scoped_server.name, "error": "insufficient_scope", "scope": "change",
         "error_description": "The token is too narrow for this.", "resource_metadata": METADATA,
     }  # fmt: skip
-    assert talk.headers["content-type"] == "application/json"
-    (message,) = talk.messages
+    assert exchange.headers["content-type"] == "application/json"
+    (message,) = exchange.messages
     assert message["error"] == {
         "code": -32600, "message": "The token is too narrow for this. It needs: change.",
     }  # fmt: skip
@@ -207,11 +207,11 @@ def test_challenge_names_all_missing_scopes(
 
 def test_subscription_is_challenged(http, scoped_server, alice, handshake):
     client = http("alice/basic/app", server=scoped_server, revision=handshake)
-    talk = client.start("resources/subscribe", uri="note://one")
+    exchange = client.start("resources/subscribe", uri="note://one")
     if handshake == "2024-11-05":
-        assert talk.wait().status == 200 and "needs the scope view" in talk.error["message"]
+        assert exchange.wait().status == 200 and "needs the scope view" in exchange.error["message"]
     else:
-        assert refused(talk) == ["view"]
+        assert refused(exchange) == ["view"]
 
 
 def test_subscription_has_the_scopes_of_its_last_token(http, handshake, scoped_server, alice):
@@ -232,9 +232,9 @@ def test_subscription_has_the_scopes_of_its_last_token(http, handshake, scoped_s
 
 def heard_by(client, token, last=None):
     client.token = token
-    talk = client.listen(last)
-    client.until(lambda: talk.status is not None)
-    return talk
+    exchange = client.listen(last)
+    client.until(lambda: exchange.status is not None)
+    return exchange
 
 
 @pytest.mark.parametrize("token", ["alice/basic/app", "alice/view/app", "alice/basic view/app"])
@@ -267,8 +267,8 @@ def test_failing_permission_gives_the_same_error_to_a_narrow_token(
     said = []
     for token in ("alice/basic/app", "alice//app"):
         client = http(token, server=scoped_server, revision=revision_with_403)
-        talk = client.start("tools/call", name="bad", arguments={}, id="same").wait()
-        said.append((talk.status, talk.body))
+        exchange = client.start("tools/call", name="bad", arguments={}, id="same").wait()
+        said.append((exchange.status, exchange.body))
     assert said[0] == said[1] and said[0][0] == 200
 
 
@@ -300,8 +300,8 @@ def test_list_hides_computed_values_of_resources_beyond_the_scopes(
 def test_listen_is_challenged_once_for_all_its_uris(http, scoped_server, alice):
     client = http("alice/basic/app", server=scoped_server)
     uris = ["note://one", "model://shop/company/1", "note://hidden", "note://nothing"]
-    talk = client.start("subscriptions/listen", notifications={"resourceSubscriptions": uris})
-    assert refused(talk) == ["view", "change"]
+    exchange = client.start("subscriptions/listen", notifications={"resourceSubscriptions": uris})
+    assert refused(exchange) == ["view", "change"]
 
 
 # Requests without a challenge.
@@ -340,11 +340,15 @@ HIDDEN = {
 
 def answered(client, method, params):
     """Return status, headers and body, with the requested name replaced."""
-    talk = client.start(method, **params, id="same").wait()
+    exchange = client.start(method, **params, id="same").wait()
     name = str(params.get("name", params.get("uri")))
-    assert talk.status in (200, 404), talk
-    body = talk.body.decode().replace(name, "NAME")
-    return talk.status, {k: v for k, v in talk.headers.items() if k != "content-length"}, body
+    assert exchange.status in (200, 404), exchange
+    body = exchange.body.decode().replace(name, "NAME")
+    return (
+        exchange.status,
+        {k: v for k, v in exchange.headers.items() if k != "content-length"},
+        body,
+    )
 
 
 @pytest.mark.parametrize("method", HIDDEN)
@@ -420,8 +424,8 @@ def test_sufficient_token_takes_no_further_thread_job(
 
 
 def test_request_without_a_token_is_401_before_403(http, revision_with_403, scoped_server):
-    talk = calling(http(server=scoped_server, revision=revision_with_403), "work")
-    assert talk.wait().status == 401 and 'scope="basic"' in talk.headers["www-authenticate"]
+    exchange = calling(http(server=scoped_server, revision=revision_with_403), "work")
+    assert exchange.wait().status == 401 and 'scope="basic"' in exchange.headers["www-authenticate"]
 
 
 # Several matching templates.
@@ -500,20 +504,20 @@ def batch(client, *calls):
 
 def test_batch_is_rejected_with_all_missing_scopes(http, scoped_server, alice, runs):
     client = http("alice/basic/app", server=scoped_server, revision="2025-03-26")
-    talk = client.post(batch(
+    exchange = client.post(batch(
         client, ("tools/call", {"name": "hello"}), ("tools/call", {"name": "work"}),
         ("prompts/get", {"name": "poem"}), ("tools/call", {"name": "change"}),
         ("tools/call", {"name": "forbidden"}), ("tools/call", {"name": "unheard"}),
     ))  # fmt: skip
-    assert refused(talk) == ["change", "view"]
+    assert refused(exchange) == ["change", "view"]
     assert runs == [] and not Call.objects.exists() and not Event.objects.exists()
 
 
 def test_batch_with_sufficient_scopes_is_answered(http, scoped_server, alice, runs):
     client = http("alice/basic/app", server=scoped_server, revision="2025-03-26")
-    talk = client.post(batch(client, ("tools/call", {"name": "hello"}),
+    exchange = client.post(batch(client, ("tools/call", {"name": "hello"}),
                              ("tools/call", {"name": "forbidden"})))  # fmt: skip
-    assert talk.wait().status == 200 and runs == ["hello"]
+    assert exchange.wait().status == 200 and runs == ["hello"]
 
 
 def test_rejected_batch_changes_nothing(http, scoped_server, alice, runs):
@@ -588,8 +592,10 @@ def test_stream_is_resumed_only_by_a_token_with_its_scopes(
     client = http(f"alice/{begun}/app", server=scoped_server, revision="2025-11-25")
     first = calling(client, "kept").wait().sse.found[0].id
     client.token = f"alice/{shown}/app"
-    talk = client.listen(first).wait()
-    assert (talk.status, "KEPT" in talk.body.decode()) == ((200, True) if goes_on else (400, False))
+    exchange = client.listen(first).wait()
+    assert (exchange.status, "KEPT" in exchange.body.decode()) == (
+        (200, True) if goes_on else (400, False)
+    )
 
 
 @pytest.mark.usefixtures("short_grace")
@@ -603,12 +609,12 @@ def test_call_keeps_the_scopes_of_its_first_token(http, scoped_server, alice, ru
         return " ".join(sorted(request.auth.scopes))
 
     client = http("alice/basic/app", server=scoped_server, revision="2025-11-25")
-    talk = calling(client, "ask")
+    exchange = calling(client, "ask")
     (asked,) = client.until(lambda: client.asked)
     client.token = "alice/basic change/app"
     reply = {"action": "accept", "content": {"answer": True}}
     client.post({"jsonrpc": "2.0", "id": asked["id"], "result": reply}).wait()
-    assert "basic" in str(talk.wait().messages[-1]) and runs == [["basic"], ["basic"]]
+    assert "basic" in str(exchange.wait().messages[-1]) and runs == [["basic"], ["basic"]]
 
 
 def test_notifications_use_the_scopes_of_the_token_that_opened_the_stream(

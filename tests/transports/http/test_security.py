@@ -35,9 +35,9 @@ def send(http):
     "method", ["PUT", "PATCH", "HEAD", "TRACE", "CONNECT", "FOO" * 100, "post"]
 )
 def test_other_methods_are_405(send, method):
-    talk = send(method)
-    assert talk.status == 405 and talk.headers["allow"] == "POST, GET, DELETE, OPTIONS"
-    assert len(talk.body) < 300
+    exchange = send(method)
+    assert exchange.status == 405 and exchange.headers["allow"] == "POST, GET, DELETE, OPTIONS"
+    assert len(exchange.body) < 300
 
 
 # Host.
@@ -66,19 +66,19 @@ def test_allowed_hosts_are_accepted(send, host):
     ],
 )  # fmt: skip
 def test_other_hosts_are_rejected(send, host):
-    talk = send(host=host)
-    assert talk.refused == (BAD_HOST if len(host) < 1000 else (431, -32600))
-    assert len(host) < 8 or host not in talk.body.decode()
-    assert "access-control-allow-origin" not in talk.headers
+    exchange = send(host=host)
+    assert exchange.refused == (BAD_HOST if len(host) < 1000 else (431, -32600))
+    assert len(host) < 8 or host not in exchange.body.decode()
+    assert "access-control-allow-origin" not in exchange.headers
 
 
 def test_request_without_a_host_is_rejected(http):
     client = http()
     pairs = [(b"accept", b"*/*"), (b"content-type", b"application/json"), (b"host", b"")]
     assert client.send("POST", "/mcp", b"{}", pairs).refused == BAD_HOST
-    talk = client.open("POST", "/mcp", b"{}", pairs)
-    talk.scope["headers"].pop()
-    assert talk.wait().refused == BAD_HOST
+    exchange = client.open("POST", "/mcp", b"{}", pairs)
+    exchange.scope["headers"].pop()
+    assert exchange.wait().refused == BAD_HOST
 
 
 def test_overlong_hosts_are_not_cached(send, settings):
@@ -112,9 +112,9 @@ def test_forwarded_host_is_used_only_if_configured(send, settings):
 
 
 def test_request_without_an_origin_is_accepted_without_cors(send):
-    talk = send()
-    assert talk.status == 200
-    assert not [name for name in talk.headers if name.startswith("access-control")]
+    exchange = send()
+    assert exchange.status == 200
+    assert not [name for name in exchange.headers if name.startswith("access-control")]
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_request_without_an_origin_is_accepted_without_cors(send):
 )
 def test_own_origins_are_accepted(send, origin):
     """The site's own origins: the host of the request, and ``DJANGO_MCP["URL"]``."""
-    talk = send(origin=origin)
-    assert talk.status == 200
-    assert talk.headers["access-control-allow-origin"] == origin
-    assert talk.headers["vary"] == "origin"
-    exposed = talk.headers["access-control-expose-headers"].split(", ")
+    exchange = send(origin=origin)
+    assert exchange.status == 200
+    assert exchange.headers["access-control-allow-origin"] == origin
+    assert exchange.headers["vary"] == "origin"
+    exposed = exchange.headers["access-control-expose-headers"].split(", ")
     assert {"mcp-session-id", "www-authenticate", "retry-after"} == set(exposed)
-    assert "access-control-allow-credentials" not in talk.headers  # cookies are not used
+    assert "access-control-allow-credentials" not in exchange.headers  # cookies are not used
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_own_origins_are_accepted(send, origin):
 )  # fmt: skip
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS"])
 def test_other_origins_are_rejected(send, origin, method):
-    talk = send(method, origin=origin)
-    assert talk.refused == BAD_ORIGIN
-    assert not [name for name in talk.headers if name.startswith("access-control")]
+    exchange = send(method, origin=origin)
+    assert exchange.refused == BAD_ORIGIN
+    assert not [name for name in exchange.headers if name.startswith("access-control")]
 
 
 def test_origin_must_match_the_port_of_the_host(send):
@@ -199,8 +199,8 @@ def test_origin_must_match_the_scheme_of_the_request(send, settings):
 )
 def test_csrf_trusted_origins_are_accepted(send, settings, trusted, origin, is_trusted):
     settings.CSRF_TRUSTED_ORIGINS = [trusted]
-    talk = send(origin=origin)
-    assert talk.refused == BAD_ORIGIN if not is_trusted else talk.status == 200
+    exchange = send(origin=origin)
+    assert exchange.refused == BAD_ORIGIN if not is_trusted else exchange.status == 200
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_csrf_trusted_origins_are_accepted(send, settings, trusted, origin, is_t
 def test_wildcard_allowed_hosts_does_not_trust_the_host_as_origin(send, settings, host, is_trusted):
     """Attack: DNS rebinding."""
     settings.ALLOWED_HOSTS = ["*"]
-    talk = send(host=host, origin=f"http://{host}")
-    assert talk.refused == BAD_ORIGIN if not is_trusted else talk.status == 200
+    exchange = send(host=host, origin=f"http://{host}")
+    assert exchange.refused == BAD_ORIGIN if not is_trusted else exchange.status == 200
     assert send(host=host).status == 200
     assert send(host=host, origin="https://shop.example").status == 200
     settings.ALLOWED_HOSTS = ["*", ".evil.example"]
@@ -230,8 +230,8 @@ def test_empty_url_setting_trusts_no_origin(send, settings):
 
 def test_later_rejections_have_cors_headers(send):
     for changed in ({"authorization": "Bearer x"}, {"accept": "text/html"}, {"mcp-name": "x"}):
-        talk = send(origin="http://testserver", **changed)
-        assert talk.status == 200 or talk.headers["access-control-allow-origin"]
+        exchange = send(origin="http://testserver", **changed)
+        assert exchange.status == 200 or exchange.headers["access-control-allow-origin"]
 
 
 # Preflight requests.
@@ -248,20 +248,20 @@ def preflight(send, headers="", method="POST", origin="http://testserver"):
 def test_preflight_allows_the_headers_of_clients(http, send):
     sent = set(http(revision="2025-11-25").headers()) | {"last-event-id", "mcp-method", "mcp-name"}
     assert len(NAMED) > 3
-    talk = preflight(send, ", ".join(sent))
-    assert (talk.status, talk.body) == (204, b"")
-    assert "content-length" not in talk.headers
-    allowed = talk.headers["access-control-allow-headers"].split(", ")
+    exchange = preflight(send, ", ".join(sent))
+    assert (exchange.status, exchange.body) == (204, b"")
+    assert "content-length" not in exchange.headers
+    allowed = exchange.headers["access-control-allow-headers"].split(", ")
     assert sent <= set(allowed) and "*" not in allowed
-    assert talk.headers["access-control-allow-methods"] == "POST, GET, DELETE"
-    assert talk.headers["access-control-allow-origin"] == "http://testserver"
-    assert int(talk.headers["access-control-max-age"]) > 0
+    assert exchange.headers["access-control-allow-methods"] == "POST, GET, DELETE"
+    assert exchange.headers["access-control-allow-origin"] == "http://testserver"
+    assert int(exchange.headers["access-control-max-age"]) > 0
 
 
 @pytest.mark.parametrize("name", ["Mcp-Param-Region", "mcp-param-x.y!", "MCP-PARAM-A_B"])
 def test_preflight_allows_parameter_headers(send, name):
-    talk = preflight(send, f"content-type,{name} , mcp-param-other")
-    allowed = talk.headers["access-control-allow-headers"].split(", ")
+    exchange = preflight(send, f"content-type,{name} , mcp-param-other")
+    allowed = exchange.headers["access-control-allow-headers"].split(", ")
     assert {name.lower(), "mcp-param-other"} <= set(allowed)
 
 
@@ -285,32 +285,32 @@ def test_preflight_does_not_allow_other_headers(send, asked):
 
 def test_preflight_response_is_limited_in_size(send):
     names = ",".join(f"mcp-param-{number}" for number in range(4_000))
-    talk = preflight(send, names)
-    assert talk.status == 204 and len(talk.headers["access-control-allow-headers"]) < 5_000
+    exchange = preflight(send, names)
+    assert exchange.status == 204 and len(exchange.headers["access-control-allow-headers"]) < 5_000
     names = ",".join(["mcp-param-same"] * 200)
     allowed = preflight(send, names).headers["access-control-allow-headers"]
     assert allowed.count("same") == 1
 
 
 def test_preflight_of_another_origin_is_rejected(send):
-    talk = preflight(send, origin="http://evil.example")
-    assert talk.refused == BAD_ORIGIN and "access-control-allow-headers" not in talk.headers
+    exchange = preflight(send, origin="http://evil.example")
+    assert exchange.refused == BAD_ORIGIN and "access-control-allow-headers" not in exchange.headers
 
 
 def test_options_without_preflight_returns_the_methods(send):
-    for talk in (send("OPTIONS"), send("OPTIONS", origin="http://testserver")):
-        assert talk.status == 204 and talk.headers["allow"] == "POST, GET, DELETE, OPTIONS"
-        assert "access-control-allow-headers" not in talk.headers
+    for exchange in (send("OPTIONS"), send("OPTIONS", origin="http://testserver")):
+        assert exchange.status == 204 and exchange.headers["allow"] == "POST, GET, DELETE, OPTIONS"
+        assert "access-control-allow-headers" not in exchange.headers
 
 
 def test_preflight_needs_no_token(http, private):
-    talk = http("x", server=private, initialize=False).send(
+    exchange = http("x", server=private, initialize=False).send(
         "OPTIONS", f"/{private.path}",
         headers={"origin": "http://testserver", "access-control-request-method": "POST"},
     )  # fmt: skip
-    assert talk.status == 204
+    assert exchange.status == 204
 
 
 def test_requests_for_other_paths_are_not_checked(http):
-    talk = http().send("POST", "/other", headers={"host": "evil.example"})
-    assert talk.status == ELSEWHERE
+    exchange = http().send("POST", "/other", headers={"host": "evil.example"})
+    assert exchange.status == ELSEWHERE

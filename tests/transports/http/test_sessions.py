@@ -88,17 +88,19 @@ def newest(http, server):
 def waiting(client, tool="wait", **arguments):
     """Start a call that reports progress on a stream."""
     meta = {"_meta": {"progressToken": "t"}}
-    talk = client.start("tools/call", name=tool, arguments=arguments, **meta)
-    return talk.until(lambda: talk.is_stream) and talk
+    exchange = client.start("tools/call", name=tool, arguments=arguments, **meta)
+    return exchange.until(lambda: exchange.is_stream) and exchange
 
 
-def ids(talk) -> list[str | None]:
-    return [event.id for event in talk.sse.found]
+def ids(exchange) -> list[str | None]:
+    return [event.id for event in exchange.sse.found]
 
 
-def progress(talk) -> list[float]:
+def progress(exchange) -> list[float]:
     return [
-        one["params"]["progress"] for one in talk.messages if "progress" in str(one.get("method"))
+        one["params"]["progress"]
+        for one in exchange.messages
+        if "progress" in str(one.get("method"))
     ]
 
 
@@ -115,8 +117,8 @@ def test_initialize_creates_a_session(client):
 
 def test_invalid_initialize_creates_no_session(http, server):
     client = http(server=server, revision="2025-11-25", initialize=False)
-    talk = client.start("initialize", protocolVersion=7).wait()
-    assert "mcp-session-id" not in talk.headers and "error" in talk.messages[0]
+    exchange = client.start("initialize", protocolVersion=7).wait()
+    assert "mcp-session-id" not in exchange.headers and "error" in exchange.messages[0]
     assert not Session.objects.exists()
 
 
@@ -134,8 +136,8 @@ def test_requests_without_a_session_are_rejected(http, server, method):
 def test_second_initialize_is_rejected(newest):
     given = {"protocolVersion": "2025-11-25", "capabilities": {}}
     given["clientInfo"] = {"name": "x", "version": "1"}
-    talk = newest.start("initialize", **given).wait()
-    assert talk.status == 400 and Session.objects.count() == 1
+    exchange = newest.start("initialize", **given).wait()
+    assert exchange.status == 400 and Session.objects.count() == 1
 
 
 def test_unknown_session_is_404(newest):
@@ -161,8 +163,8 @@ def test_session_is_bound_to_its_token(http, server, alice, bob):
 
 
 def test_anonymous_session_is_challenged_for_private_tools(newest):
-    talk = newest.start("tools/call", name="whoami", arguments={}).wait()
-    assert talk.status == 401
+    exchange = newest.start("tools/call", name="whoami", arguments={}).wait()
+    assert exchange.status == 401
 
 
 def test_session_limit_is_status_503(http, server, alice):
@@ -172,8 +174,8 @@ def test_session_limit_is_status_503(http, server, alice):
         client = http(token, server=server, revision="2025-11-25", initialize=False)
         params = {"protocolVersion": "2025-11-25", "capabilities": {}}
         params["clientInfo"] = {"name": "x", "version": "1"}
-        talk = client.start("initialize", **params).wait()
-    assert talk.status == 503 and talk.headers["retry-after"]
+        exchange = client.start("initialize", **params).wait()
+    assert exchange.status == 503 and exchange.headers["retry-after"]
 
 
 def test_anonymous_session_stores_the_network_of_its_connection(http, server, monkeypatch):
@@ -202,27 +204,31 @@ def test_idle_session_is_404(newest):
 
 
 def test_fast_call_is_answered_as_json(client):
-    talk = client.start("tools/call", name="add", arguments={"a": 1, "b": 2}).wait()
-    assert talk.headers["content-type"] == "application/json" and talk.status == 200
-    assert talk.messages[0]["result"]["content"][0]["text"] == "3"
+    exchange = client.start("tools/call", name="add", arguments={"a": 1, "b": 2}).wait()
+    assert exchange.headers["content-type"] == "application/json" and exchange.status == 200
+    assert exchange.messages[0]["result"]["content"][0]["text"] == "3"
     assert not Stream.objects.exists()
 
 
 def test_longer_call_is_answered_as_a_stream(client, gate):
-    talk = waiting(client)
+    exchange = waiting(client)
     gate.set()
-    talk.wait()
-    assert talk.status == 200 and progress(talk) == [1, 2]
-    assert response(talk)["content"][0]["text"] == "waited"
+    exchange.wait()
+    assert exchange.status == 200 and progress(exchange) == [1, 2]
+    assert response(exchange)["content"][0]["text"] == "waited"
     primed = client.revision.priming
-    assert [event.data for event in talk.sse.found][0] == "" if primed else talk.sse.found[0].data
+    assert (
+        [event.data for event in exchange.sse.found][0] == ""
+        if primed
+        else exchange.sse.found[0].data
+    )
     stream = Stream.objects.get().pk
-    assert ids(talk) == [event_id(stream, seq) for seq in range(0 if primed else 1, 4)]
+    assert ids(exchange) == [event_id(stream, seq) for seq in range(0 if primed else 1, 4)]
 
 
 def test_stream_starts_with_an_empty_event(newest, gate):
-    talk = newest.start("tools/call", name="release", arguments={})
-    first = talk.until(lambda: talk.sse.found)[0]
+    exchange = newest.start("tools/call", name="release", arguments={})
+    first = exchange.until(lambda: exchange.sse.found)[0]
     assert (first.data, first.id) == ("", event_id(Stream.objects.get().pk, 0))
     assert first.retry
 
@@ -239,8 +245,8 @@ def test_batch_is_answered_by_a_batch(http, server):
     batch = [
         client.message("tools/call", {"name": "add", "arguments": {"a": n, "b": 1}}) for n in (1, 2)
     ]
-    talk = client.post([*batch, {"jsonrpc": "2.0", "method": "notifications/x"}]).wait()
-    (answer,) = talk.messages
+    exchange = client.post([*batch, {"jsonrpc": "2.0", "method": "notifications/x"}]).wait()
+    (answer,) = exchange.messages
     assert sorted(one["result"]["content"][0]["text"] for one in answer) == ["2", "3"]
     only = [{"jsonrpc": "2.0", "method": "notifications/x"}]
     assert client.post(only).wait().status == 202
@@ -267,8 +273,8 @@ def test_full_thread_pool_is_status_503(newest, monkeypatch):
         raise Busy("full")
 
     monkeypatch.setattr(threads.tools, "run_for", full)
-    talk = newest.start("tools/call", name="count", arguments={"to": 1}).wait()
-    assert talk.status == 503 and talk.headers["retry-after"] == "1"
+    exchange = newest.start("tools/call", name="count", arguments={"to": 1}).wait()
+    assert exchange.status == 503 and exchange.headers["retry-after"] == "1"
 
 
 def test_log_level_is_stored_in_the_session(client):
@@ -311,21 +317,21 @@ def test_question_is_answered_by_another_post(http, server):
 
 
 def test_disconnect_does_not_cancel_the_call(client, gate):
-    talk = waiting(client)
-    talk.until(lambda: progress(talk))
-    talk.leave()
+    exchange = waiting(client)
+    exchange.until(lambda: progress(exchange))
+    exchange.leave()
     gate.set()
-    rest = client.listen(last=ids(talk)[-1]).wait()
+    rest = client.listen(last=ids(exchange)[-1]).wait()
     assert rest.status == 200 and progress(rest) == [2]
     assert response(rest)["content"][0]["text"] == "waited"
-    numbers = [int(id.split("-")[1]) for id in [*ids(talk), *ids(rest)] if id]
+    numbers = [int(id.split("-")[1]) for id in [*ids(exchange), *ids(rest)] if id]
     assert sorted(set(numbers)) == list(range(min(numbers), 4))
 
 
 def test_stream_can_be_resumed_after_every_event(newest):
-    talk = waiting(newest, "count", to=30)
-    talk.wait()
-    everything = [(event.id, event.data) for event in talk.sse.found if event.data]
+    exchange = waiting(newest, "count", to=30)
+    exchange.wait()
+    everything = [(event.id, event.data) for event in exchange.sse.found if event.data]
     for at, (id, _) in enumerate(everything[:-1]):
         rest = newest.listen(last=id).wait()
         assert rest.sse.found[0].id.startswith(f"{id}-") and rest.sse.found[0].data == ""
@@ -333,45 +339,47 @@ def test_stream_can_be_resumed_after_every_event(newest):
 
 
 def test_slow_client_gets_all_events(newest):
-    talk = newest.start(
+    exchange = newest.start(
         "tools/call", name="count", arguments={"to": 300}, _meta={"progressToken": "t"}
     )
-    talk.stalled.clear()
+    exchange.stalled.clear()
     newest.sleep(0.3)
-    newest.loop.call_soon(talk.stalled.set)
-    talk.wait()
-    assert progress(talk) == list(range(1, 301))
+    newest.loop.call_soon(exchange.stalled.set)
+    exchange.wait()
+    assert progress(exchange) == list(range(1, 301))
 
 
 def test_resumption_takes_over_the_stream(newest, gate):
-    talk = waiting(newest)
-    talk.until(lambda: progress(talk))
-    other = newest.listen(last=ids(talk)[-1])
-    talk.wait()
-    assert progress(talk) == [1] and all(event.retry is None for event in talk.sse.found[1:])
+    exchange = waiting(newest)
+    exchange.until(lambda: progress(exchange))
+    other = newest.listen(last=ids(exchange)[-1])
+    exchange.wait()
+    assert progress(exchange) == [1] and all(
+        event.retry is None for event in exchange.sse.found[1:]
+    )
     gate.set()
     assert response(other.wait())["content"][0]["text"] == "waited"
 
 
 def test_response_of_a_released_stream_is_fetched(newest, gate):
-    talk = waiting(newest, "release").wait()
-    assert talk.sse.found[-1].retry and not talk.messages
+    exchange = waiting(newest, "release").wait()
+    assert exchange.sse.found[-1].retry and not exchange.messages
     gate.set()
-    rest = newest.listen(last=talk.sse.found[-1].id).wait()
+    rest = newest.listen(last=exchange.sse.found[-1].id).wait()
     assert response(rest)["content"][0]["text"] == "released"
 
 
 def test_resuming_after_the_last_event_is_405(newest):
-    talk = waiting(newest, "count", to=2).wait()
-    again = newest.listen(last=ids(talk)[-1]).wait()
+    exchange = waiting(newest, "count", to=2).wait()
+    again = newest.listen(last=ids(exchange)[-1]).wait()
     assert again.status == 405 and not again.is_stream
 
 
 def test_unknown_event_id_is_rejected(newest, http, server):
-    talk = waiting(newest, "count", to=2).wait()
-    stream = ids(talk)[-1].split("-")[0]
+    exchange = waiting(newest, "count", to=2).wait()
+    stream = ids(exchange)[-1].split("-")[0]
     other = http(server=server, revision="2025-11-25")
-    assert other.listen(last=ids(talk)[1]).wait().status == 400
+    assert other.listen(last=ids(exchange)[1]).wait().status == 400
     pk, _ = parse_event_id(f"{stream}-0")
     never_given = (f"{stream}-99", f"{stream}--1", "x", f"{pk}-0", event_id(pk + 9, 0))
     for wrong in never_given:
@@ -379,29 +387,29 @@ def test_unknown_event_id_is_rejected(newest, http, server):
 
 
 def test_pruned_events_are_reported_by_an_error_response(newest):
-    talk = waiting(newest, "count", to=5).wait()
+    exchange = waiting(newest, "count", to=5).wait()
     retention.prune(now=timezone.now() + timedelta(hours=3))
-    lost = newest.listen(last=ids(talk)[1]).wait()
+    lost = newest.listen(last=ids(exchange)[1]).wait()
     assert lost.status == 200
     (error,) = lost.messages
-    assert error["id"] == talk.messages[-1]["id"] and error["error"]["code"] == -32603
+    assert error["id"] == exchange.messages[-1]["id"] and error["error"]["code"] == -32603
     assert newest.listen(last=lost.sse.found[-1].id).wait().status == 405
 
 
 def test_pruned_stream_still_sends_its_response(newest):
-    talk = waiting(newest, "count", to=5).wait()
+    exchange = waiting(newest, "count", to=5).wait()
     retention.prune(now=timezone.now() + timedelta(hours=3))
-    rest = newest.listen(last=ids(talk)[-2]).wait()
+    rest = newest.listen(last=ids(exchange)[-2]).wait()
     assert response(rest)["content"][0]["text"] == "counted"
-    assert newest.listen(last=ids(talk)[-1]).wait().status == 405
+    assert newest.listen(last=ids(exchange)[-1]).wait().status == 405
 
 
 # Standalone streams.
 
 
 def listening(client, last=None):
-    talk = client.listen(last)
-    return talk.until(lambda: talk.is_stream) and talk
+    exchange = client.listen(last)
+    return exchange.until(lambda: exchange.is_stream) and exchange
 
 
 def changed(client, name):
@@ -410,11 +418,11 @@ def changed(client, name):
 
 
 def test_notification_is_sent_on_the_standalone_stream(client):
-    talk = listening(client)
+    exchange = listening(client)
     changed(client, "tools")
-    talk.until(lambda: talk.messages)
-    assert [one["method"] for one in talk.messages] == ["notifications/tools/list_changed"]
-    assert not talk.ended
+    exchange.until(lambda: exchange.messages)
+    assert [one["method"] for one in exchange.messages] == ["notifications/tools/list_changed"]
+    assert not exchange.ended
 
 
 def test_notification_is_sent_on_one_stream_only(newest):
@@ -432,35 +440,35 @@ def test_notification_without_open_stream_is_sent_by_the_next_stream(newest):
     for name in ("tools", "resources", "tools"):
         changed(newest, name)
     newest.sleep(0.1)
-    talk = listening(newest)
-    talk.until(lambda: len(talk.messages) == 2)
-    kinds = sorted(one["method"].split("/")[1] for one in talk.messages)
+    exchange = listening(newest)
+    exchange.until(lambda: len(exchange.messages) == 2)
+    kinds = sorted(one["method"].split("/")[1] for one in exchange.messages)
     assert kinds == ["resources", "tools"]
 
 
 def test_notification_during_a_disconnect_is_sent_on_resumption(newest):
-    talk = listening(newest)
+    exchange = listening(newest)
     changed(newest, "tools")
-    talk.until(lambda: talk.messages)
-    talk.leave()
+    exchange.until(lambda: exchange.messages)
+    exchange.leave()
     changed(newest, "resources")
     newest.sleep(0.1)
-    again = listening(newest, ids(talk)[-1])
+    again = listening(newest, ids(exchange)[-1])
     again.until(lambda: again.messages)
     assert again.messages[0]["method"] == "notifications/resources/list_changed"
 
 
 def test_client_away_too_long_is_notified_of_all_lists_and_subscriptions(newest):
     newest.request("resources/subscribe", uri="note://one")
-    talk = listening(newest)
+    exchange = listening(newest)
     for _ in range(3):
         changed(newest, "tools")
         newest.sleep(0.05)
-    talk.leave()
+    exchange.leave()
     stream = Stream.objects.get()
     Event.objects.filter(stream=stream).delete()
     Stream.objects.update(first=stream.last + 1, closed=True)
-    again = listening(newest, ids(talk)[1])
+    again = listening(newest, ids(exchange)[1])
     again.until(lambda: len(again.messages) == 3)
     told = {one["method"].split("/", 1)[1] for one in again.messages}
     assert told == {"tools/list_changed", "resources/list_changed", "resources/updated"}
@@ -468,21 +476,21 @@ def test_client_away_too_long_is_notified_of_all_lists_and_subscriptions(newest)
 
 
 def test_resuming_a_closed_standalone_stream_opens_a_new_one(newest):
-    talk = listening(newest)
+    exchange = listening(newest)
     changed(newest, "tools")
-    talk.until(lambda: talk.messages)
+    exchange.until(lambda: exchange.messages)
     Stream.objects.update(closed=True)
-    talk.wait()
-    again = listening(newest, ids(talk)[-1])
-    assert again.status == 200 and ids(again)[0].split("-")[0] != ids(talk)[0].split("-")[0]
+    exchange.wait()
+    again = listening(newest, ids(exchange)[-1])
+    assert again.status == 200 and ids(again)[0].split("-")[0] != ids(exchange)[0].split("-")[0]
 
 
 @pytest.mark.slow
 def test_notification_is_kept_if_the_client_leaves_before_its_stream_opens(
     newest, gate, monkeypatch
 ):
-    talk = listening(newest)
-    talk.leave()
+    exchange = listening(newest)
+    exchange.leave()
     newest.sleep(0.05)
     changed(newest, "tools")
     begun = threading.Event()
@@ -500,7 +508,7 @@ def test_notification_is_kept_if_the_client_leaves_before_its_stream_opens(
     gate.set()
     newest.sleep(0.2)
     assert Stream.objects.filter(closed=True).count() == 1
-    again = listening(newest, ids(talk)[-1])
+    again = listening(newest, ids(exchange)[-1])
     again.until(lambda: again.messages)
     assert again.messages[0]["method"] == "notifications/tools/list_changed"
 
@@ -509,14 +517,14 @@ def test_notification_is_kept_if_the_stream_cannot_be_written(newest, monkeypatc
     changed(newest, "tools")
 
     async def left(exchange, data):
-        newest.talks[-1].left = True
+        newest.exchanges[-1].left = True
         raise ClientDisconnected
 
     with monkeypatch.context() as patched:
         patched.setattr(Exchange, "write", left)
-        talk = newest.listen()
+        exchange = newest.listen()
         newest.sleep(0.2)
-    assert talk.messages == [] and Stream.objects.get().closed
+    assert exchange.messages == [] and Stream.objects.get().closed
     again = listening(newest)
     again.until(lambda: again.messages)
     assert again.messages[0]["method"] == "notifications/tools/list_changed"
@@ -527,9 +535,9 @@ def test_notification_is_sent_by_another_process_after_a_crash(newest):
     newest.sleep(0.1)
     encode_marks = broadcaster.encoder_of(session := Session.objects.get())
     streams.open(session, standalone=True, encode_marks=encode_marks, nonce="a")
-    talk = listening(newest)
-    talk.until(lambda: talk.messages)
-    assert talk.messages[0]["method"] == "notifications/tools/list_changed"
+    exchange = listening(newest)
+    exchange.until(lambda: exchange.messages)
+    assert exchange.messages[0]["method"] == "notifications/tools/list_changed"
 
 
 def test_standalone_stream_is_opened_once_after_an_unknown_commit(newest, monkeypatch):
@@ -544,23 +552,23 @@ def test_standalone_stream_is_opened_once_after_an_unknown_commit(newest, monkey
         return stream
 
     monkeypatch.setattr(transport, "begun", broken)
-    talk = listening(newest)
-    talk.until(lambda: talk.messages)
-    assert attempts == [False, True] and len(talk.messages) == Stream.objects.count() == 1
+    exchange = listening(newest)
+    exchange.until(lambda: exchange.messages)
+    assert attempts == [False, True] and len(exchange.messages) == Stream.objects.count() == 1
 
 
 def test_session_has_at_most_four_standalone_streams(newest):
-    talks = [listening(newest) for _ in range(6)]
-    newest.until(lambda: talks[0].over and talks[1].over)
+    exchanges = [listening(newest) for _ in range(6)]
+    newest.until(lambda: exchanges[0].over and exchanges[1].over)
     newest.sleep(0.05)
-    assert not any(talk.over for talk in talks[2:])
+    assert not any(exchange.over for exchange in exchanges[2:])
 
 
 def test_idle_stream_sends_keepalives(newest):
     with given(KEEPALIVE=0.1):
-        talk = listening(newest)
-        talk.until(lambda: talk.sse.comments)
-    assert len(talk.sse.found) == 1
+        exchange = listening(newest)
+        exchange.until(lambda: exchange.sse.comments)
+    assert len(exchange.sse.found) == 1
 
 
 # The end.
@@ -602,16 +610,16 @@ async def _finish():
 
 
 def test_sent_events_equal_the_stored_events(newest):
-    talk = waiting(newest, "count", to=20).wait()
+    exchange = waiting(newest, "count", to=20).wait()
     written = Event.objects.order_by("seq").values_list("data", flat=True)
-    assert [event.data for event in talk.sse.found if event.data] == list(written)
-    assert [json.loads(data) for data in written] == talk.messages
+    assert [event.data for event in exchange.sse.found if event.data] == list(written)
+    assert [json.loads(data) for data in written] == exchange.messages
 
 
 def test_events_of_this_process_are_sent_without_reading_them_back(newest, monkeypatch):
     monkeypatch.setattr(poller, "POLL_INTERVAL_SECONDS", 60)
     with CaptureQueriesContext(connections[settings.DJANGO_MCP["DATABASE"]]) as queries:
-        talk = waiting(newest, "count", to=3).wait()
-    assert progress(talk) == [1, 2, 3] and "result" in talk.messages[-1]
+        exchange = waiting(newest, "count", to=3).wait()
+    assert progress(exchange) == [1, 2, 3] and "result" in exchange.messages[-1]
     read = [one["sql"] for one in queries if one["sql"].startswith("SELECT")]
     assert not [sql for sql in read if "django_mcp_event" in sql]

@@ -288,10 +288,12 @@ async def draining_of_this_loop():
 
 def test_listen_is_cancelled_and_answered_at_shutdown(http, server, work):
     client = http(server=server)
-    talk = client.start("subscriptions/listen", id="l", notifications={"toolsListChanged": True})
-    client.until(lambda: talk.messages)
+    exchange = client.start(
+        "subscriptions/listen", id="l", notifications={"toolsListChanged": True}
+    )
+    client.until(lambda: exchange.messages)
     shut_down(client)
-    cancelled, result = talk.wait().messages[1:]
+    cancelled, result = exchange.wait().messages[1:]
     assert cancelled["method"] == "notifications/cancelled"
     assert cancelled["params"]["requestId"] == "l"
     assert result["id"] == "l" and result["result"]["resultType"] == "complete"
@@ -300,22 +302,22 @@ def test_listen_is_cancelled_and_answered_at_shutdown(http, server, work):
 @pytest.mark.parametrize("tool", ["plod", "ponder"])
 def test_call_is_answered_with_503_after_the_grace_period(http, server, work, tool):
     client = http(server=server)
-    talk = client.start("tools/call", id="c", name=tool)
+    exchange = client.start("tools/call", id="c", name=tool)
     client.until(work.begun.is_set)
     shut_down(client)
-    talk.wait()
-    assert talk.status == 503 and talk.headers["retry-after"] == "1"
-    assert talk.messages[0]["id"] == "c" and "error" in talk.messages[0]
+    exchange.wait()
+    assert exchange.status == 503 and exchange.headers["retry-after"] == "1"
+    assert exchange.messages[0]["id"] == "c" and "error" in exchange.messages[0]
     assert work.ended.is_set()
 
 
 def test_call_that_finishes_in_the_grace_period_is_answered(http, server, work):
     client = http(server=server)
-    talk = client.start("tools/call", name="ponder")
+    exchange = client.start("tools/call", name="ponder")
     client.until(work.begun.is_set)
     client.loop.call_later(0.05, work.go.set)
     shut_down(client)
-    assert talk.wait().status == 200
+    assert exchange.wait().status == 200
 
 
 def test_stream_ends_with_an_error_response_at_shutdown(http, server):
@@ -329,19 +331,19 @@ def test_stream_ends_with_an_error_response_at_shutdown(http, server):
         return "never"
 
     client = http(server=server)
-    talk = client.start("tools/call", id=7, name="slow", _meta={"progressToken": "p"})
-    client.until(lambda: talk.messages)
+    exchange = client.start("tools/call", id=7, name="slow", _meta={"progressToken": "p"})
+    client.until(lambda: exchange.messages)
     shut_down(client)
-    assert talk.wait().messages[-1]["error"]["code"] == -32603
-    assert talk.messages[-1]["id"] == 7 and talk.ended
+    assert exchange.wait().messages[-1]["error"]["code"] == -32603
+    assert exchange.messages[-1]["id"] == 7 and exchange.ended
 
 
 def test_new_calls_are_rejected_during_shutdown(http, revision, server, work):
     client = http(server=server, revision=revision)
     shut_down(client)
-    talk = client.start("tools/call", name="save", arguments={"name": "x"}).wait()
-    assert talk.status == 503 and talk.headers["retry-after"] == "1"
-    assert talk.headers["connection"] == "close"
+    exchange = client.start("tools/call", name="save", arguments={"name": "x"}).wait()
+    assert exchange.status == 503 and exchange.headers["retry-after"] == "1"
+    assert exchange.headers["connection"] == "close"
     assert work.runs == 0
 
 
@@ -352,11 +354,11 @@ def test_answer_during_shutdown_is_stored_for_another_worker(http, server, work)
         return f"answer: {request.elicit('Really?', bool)}"
 
     client = http(server=server, revision="2025-11-25")
-    talk = client.start("tools/call", name="ask")
-    talk.until(lambda: talk.messages)
+    exchange = client.start("tools/call", name="ask")
+    exchange.until(lambda: exchange.messages)
     shut_down(client)
     yes = {"action": "accept", "content": {"answer": True}}
-    answer = {"jsonrpc": "2.0", "id": talk.messages[0]["id"], "result": yes}
+    answer = {"jsonrpc": "2.0", "id": exchange.messages[0]["id"], "result": yes}
     assert client.post(answer).wait().status == 202
     row = Call.objects.get()
     assert (row.state, row.process, row.runs, work.runs) == (RUNNING, "", 0, 1)
@@ -396,8 +398,8 @@ def test_first_request_installs_the_signal_handler_without_lifespan(http, server
 
 def test_lifespan_shutdown_ends_open_requests(http, server, work):
     client: HttpClient = http(server=server)
-    talk = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
-    client.until(lambda: talk.messages)
+    exchange = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
+    client.until(lambda: exchange.messages)
     sent: list[str] = []
     events = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
 
@@ -412,4 +414,4 @@ def test_lifespan_shutdown_ends_open_requests(http, server, work):
 
     client.run(lived())
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-    assert "result" in talk.wait().messages[-1]
+    assert "result" in exchange.wait().messages[-1]

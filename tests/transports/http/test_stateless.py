@@ -73,9 +73,9 @@ def talker(server):
 
 
 def test_call_without_messages_is_answered_as_json(http, talker):
-    talk = http(server=talker).start("tools/call", name="speak").wait()
-    assert talk.headers["content-type"] == "application/json"
-    assert not talk.is_stream and len(talk.messages) == 1
+    exchange = http(server=talker).start("tools/call", name="speak").wait()
+    assert exchange.headers["content-type"] == "application/json"
+    assert not exchange.is_stream and len(exchange.messages) == 1
 
 
 @pytest.mark.parametrize("tool", ["speak", "aspeak"])
@@ -83,12 +83,12 @@ def test_call_with_messages_is_answered_as_a_stream(http, talker, tool):
     client = http(server=talker)
     client.log_level = "info"
     token = {"_meta": {"progressToken": "p"}}
-    talk = client.start("tools/call", name=tool, **token).wait()
-    assert talk.status == 200 and talk.headers == STREAM
-    kinds = [m.get("method", "result").rpartition("/")[2] for m in talk.messages]
+    exchange = client.start("tools/call", name=tool, **token).wait()
+    assert exchange.status == 200 and exchange.headers == STREAM
+    kinds = [m.get("method", "result").rpartition("/")[2] for m in exchange.messages]
     assert kinds == ["progress", "message"] * 3 + ["result"]
-    assert [event.id for event in talk.sse.found] == [None] * 7  # the stream cannot be resumed
-    assert not talk.sse.comments
+    assert [event.id for event in exchange.sse.found] == [None] * 7  # the stream cannot be resumed
+    assert not exchange.sse.comments
 
 
 def test_messages_are_sent_only_if_requested(http, talker):
@@ -100,8 +100,10 @@ def test_messages_are_sent_only_if_requested(http, talker):
 
 def test_question_is_asked_by_an_input_required_result(http):
     client = http()
-    talk = client.start("tools/call", name="introduce").wait()
-    assert talk.messages[0]["result"]["resultType"] == "input_required" and talk.status == 200
+    exchange = client.start("tools/call", name="introduce").wait()
+    assert (
+        exchange.messages[0]["result"]["resultType"] == "input_required" and exchange.status == 200
+    )
     client.answers = {
         "elicitation/create": lambda asked: {
             "action": "accept", "content": {"name": "Bo", "age": 7}
@@ -112,7 +114,9 @@ def test_question_is_asked_by_an_input_required_result(http):
         },
     }  # fmt: skip
     assert client.text("introduce") == "Hi Bo"
-    assert all("method" not in message for talk in client.talks for message in talk.messages)
+    assert all(
+        "method" not in message for exchange in client.exchanges for message in exchange.messages
+    )
 
 
 @pytest.mark.parametrize("id", [0, -1, 2**53, "", "1", "\u2603", "x" * 100, "a\nb"])
@@ -122,8 +126,8 @@ def test_response_has_the_id_of_its_request(http, id):
         ("tools/list", {}, 200), ("unknown/method", {}, 404), ("tools/call", {"name": "x"}, 401),
         ("resources/read", {}, 400),
     ):  # fmt: skip
-        talk = client.start(method, id=id, **params).wait()
-        assert (talk.status, talk.messages[0]["id"]) == (status, id)
+        exchange = client.start(method, id=id, **params).wait()
+        assert (exchange.status, exchange.messages[0]["id"]) == (status, id)
     wrong = without(client.message("tools/list", {}, id=id), VERSION)
     assert client.post(wrong).wait().messages[0]["id"] == id
 
@@ -131,13 +135,13 @@ def test_response_has_the_id_of_its_request(http, id):
 def test_concurrent_requests_with_equal_ids_are_independent(http, talker):
     """Many requests with the same id run at the same time."""
     client = http(server=talker)
-    talks = [
+    exchanges = [
         client.start("tools/call", id=1, name="speak", arguments={"steps": steps},
                      _meta={"progressToken": "p"})
         for steps in range(1, 20)
     ]  # fmt: skip
-    for steps, talk in enumerate(talks, 1):
-        said = [m["params"]["total"] for m in talk.wait().messages[:-1]]
+    for steps, exchange in enumerate(exchanges, 1):
+        said = [m["params"]["total"] for m in exchange.wait().messages[:-1]]
         assert said == [steps] * steps
 
 
@@ -208,11 +212,11 @@ def versioned(message, version):
     ],
 )  # fmt: skip
 def test_malformed_request_is_rejected(http, raw, refused):
-    talk = http().post(raw, mcp_method=None).wait()
-    assert talk.refused == refused
-    assert bool(talk.body) == (talk.status != 202)
-    if talk.messages:
-        assert talk.messages[0].get("id") in (None, 1)
+    exchange = http().post(raw, mcp_method=None).wait()
+    assert exchange.refused == refused
+    assert bool(exchange.body) == (exchange.status != 202)
+    if exchange.messages:
+        assert exchange.messages[0].get("id") in (None, 1)
 
 
 @pytest.mark.parametrize(
@@ -293,9 +297,9 @@ def test_missing_metadata_is_rejected(http):
 def test_unsupported_version_is_rejected_with_the_supported_ones(http, version):
     client = http()
     message = versioned(client.message("server/discover", {}), version)
-    talk = client.post(message, mcp_protocol_version=version or None).wait()
-    assert talk.refused == (400, -32022)
-    data = talk.error["data"]
+    exchange = client.post(message, mcp_protocol_version=version or None).wait()
+    assert exchange.refused == (400, -32022)
+    data = exchange.error["data"]
     known = client.request("server/discover")["supportedVersions"]
     assert data["requested"] == version and set(data["supported"]) == set(known)
     assert client.refusal(message, mcp_protocol_version="2026-07-28") == (400, -32020)
@@ -352,28 +356,30 @@ def test_repeated_parameter_header_is_rejected(http, talker):
 
 def test_missing_client_capability_is_reported(http):
     client = http(capabilities={})
-    talk = client.start("tools/call", name="introduce").wait()
-    assert talk.refused == (400, -32021)
-    assert talk.error["data"]["requiredCapabilities"] == {"elicitation": {"form": {}}}
+    exchange = client.start("tools/call", name="introduce").wait()
+    assert exchange.refused == (400, -32021)
+    assert exchange.error["data"]["requiredCapabilities"] == {"elicitation": {"form": {}}}
 
 
 def test_errors_of_the_call_have_status_200(http):
     client = http()
     for how, code in (("protocol", 4711), ("tool", None), ("bug", None)):
-        talk = client.start("tools/call", name="fail", arguments={"how": how}).wait()
-        assert talk.status == 200
-        assert talk.messages[0].get("error", {}).get("code") == code
+        exchange = client.start("tools/call", name="fail", arguments={"how": how}).wait()
+        assert exchange.status == 200
+        assert exchange.messages[0].get("error", {}).get("code") == code
     assert client.start("tools/call", name="add", arguments={"a": "x"}).wait().status == 200
-    talk = client.start("resources/read", uri="policy://unknown").wait()
-    assert (talk.status, talk.error["message"]) == (200, "There is no such policy.")
+    exchange = client.start("resources/read", uri="policy://unknown").wait()
+    assert (exchange.status, exchange.error["message"]) == (200, "There is no such policy.")
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_get_and_delete_are_405(http, method):
     client = http()
     for headers in ({"accept": "text/event-stream"}, {"last-event-id": "1-1", "accept": BOTH}, {}):
-        talk = client.send(method, "/mcp", headers={"mcp-protocol-version": "2026-07-28"} | headers)
-        assert talk.status == 405 and talk.headers["allow"] == "POST"
+        exchange = client.send(
+            method, "/mcp", headers={"mcp-protocol-version": "2026-07-28"} | headers
+        )
+        assert exchange.status == 405 and exchange.headers["allow"] == "POST"
 
 
 def test_result_that_cannot_be_serialized_is_an_error(http, server, monkeypatch, caplog):
@@ -392,10 +398,10 @@ def test_result_that_cannot_be_serialized_is_an_error(http, server, monkeypatch,
     plain = client.start("tools/call", name="odd").wait()
     expected = client.start("tools/call", name="odd", arguments={"say": True},
                         _meta={"progressToken": 1}).wait()  # fmt: skip
-    for talk in (plain, expected):
-        assert talk.messages[-1]["error"]["code"] == -32603
-        assert talk.messages[-1]["id"] in (1, 2)
-    assert "cannot be written" in caplog.text
+    for exchange in (plain, expected):
+        assert exchange.messages[-1]["error"]["code"] == -32603
+        assert exchange.messages[-1]["id"] in (1, 2)
+    assert "cannot be encoded" in caplog.text
 
 
 # Disconnects.
@@ -417,15 +423,15 @@ def one_thread(settings):
 @pytest.mark.parametrize("tool", ["plod", "ponder"])
 def test_disconnect_cancels_the_call(http, server, work, tool, after):
     client = http(server=server)
-    talk = client.start("tools/call", name=tool)
+    exchange = client.start("tools/call", name=tool)
     client.until(work.begun.is_set)
     client.sleep(after)
     begun = time.monotonic()
-    talk.leave()
+    exchange.leave()
     client.until(work.ended.is_set)
-    talk.wait()
+    exchange.wait()
     assert time.monotonic() - begun < 20
-    assert (talk.status, talk.body) == (None, b"")
+    assert (exchange.status, exchange.body) == (None, b"")
     assert not Company.objects.filter(name="Half done").exists()
 
 
@@ -434,10 +440,10 @@ def test_disconnect_frees_the_thread_of_the_call(http, server, work, one_thread)
     client = http(server=server)
     for name in "abc":
         work.begun.clear()
-        talk = client.start("tools/call", name="plod")
+        exchange = client.start("tools/call", name="plod")
         client.until(work.begun.is_set)
-        talk.leave()
-        talk.wait()
+        exchange.leave()
+        exchange.wait()
         assert client.text("save", name=name) == name
     assert set(Company.objects.values_list("name", flat=True)) == set("abc")
     assert asyncio.all_tasks(client.loop) == set()
@@ -457,21 +463,21 @@ def test_disconnect_during_a_stream_cancels_the_call(http, server):
         return "never"
 
     client = http(server=server)
-    talk = client.start("tools/call", name="babble", _meta={"progressToken": "p"})
-    client.until(lambda: talk.messages)
-    talk.leave()
-    heard = len(talk.messages)
+    exchange = client.start("tools/call", name="babble", _meta={"progressToken": "p"})
+    client.until(lambda: exchange.messages)
+    exchange.leave()
+    heard = len(exchange.messages)
     client.until(ended.is_set)
-    talk.wait()
-    assert len(talk.messages) == heard
+    exchange.wait()
+    assert len(exchange.messages) == heard
 
 
 def test_disconnect_after_the_call_keeps_its_changes(http, server, work):
     """The call has finished, so its changes stay committed."""
     client = http(server=server)
-    talk = client.start("tools/call", name="save", arguments={"name": "kept"})
-    talk.left = True
-    talk.wait()
+    exchange = client.start("tools/call", name="save", arguments={"name": "kept"})
+    exchange.left = True
+    exchange.wait()
     assert Company.objects.filter(name="kept").exists()
     assert client.text("save", name="next") == "next"
 
@@ -504,15 +510,15 @@ def test_tool_that_ignores_cancellation_runs_on_without_a_response(http, server,
         return "here"
 
     client = http(server=server)
-    talk = client.start("tools/call", name="stubborn")
+    exchange = client.start("tools/call", name="stubborn")
     client.until(begun.is_set)
-    talk.leave()
+    exchange.leave()
     client.sleep(0.02)
-    assert not talk.over
+    assert not exchange.over
     go.set()
     client.sleep(0)
-    talk.wait()
-    assert (talk.status, talk.body, caplog.text) == (None, b"", "")
+    exchange.wait()
+    assert (exchange.status, exchange.body, caplog.text) == (None, b"", "")
 
 
 # Overload.
@@ -524,9 +530,11 @@ def test_overload_is_rejected_before_the_call_runs(http, server, work, one_threa
     first = client.start("tools/call", name="plod")
     client.until(work.begun.is_set)
     for _ in range(3):
-        talk = client.start("tools/call", id="mine", name="save", arguments={"name": "x"}).wait()
-        assert talk.status == 503 and int(talk.headers["retry-after"]) >= 1
-        assert talk.messages[0]["id"] == "mine" and "error" in talk.messages[0]
+        exchange = client.start(
+            "tools/call", id="mine", name="save", arguments={"name": "x"}
+        ).wait()
+        assert exchange.status == 503 and int(exchange.headers["retry-after"]) >= 1
+        assert exchange.messages[0]["id"] == "mine" and "error" in exchange.messages[0]
     assert work.runs == 1
     work.go.set()
     assert first.wait().status == 200
@@ -535,8 +543,8 @@ def test_overload_is_rejected_before_the_call_runs(http, server, work, one_threa
 
 def test_too_many_token_lookups_are_rejected(http, private, secret, monkeypatch):
     monkeypatch.setattr(threads.lookups, "_queue", -2)
-    talk = http(secret, server=private).start("tools/list").wait()
-    assert talk.status == 503 and int(talk.headers["retry-after"]) >= 1
+    exchange = http(secret, server=private).start("tools/list").wait()
+    assert exchange.status == 503 and int(exchange.headers["retry-after"]) >= 1
     assert threads.lookups.pending() == 0
 
 
@@ -547,60 +555,60 @@ ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 
 def listening(client, **wanted):
-    talk = client.start("subscriptions/listen", notifications=wanted)
-    client.until(lambda: talk.messages)
-    return talk
+    exchange = client.start("subscriptions/listen", notifications=wanted)
+    client.until(lambda: exchange.messages)
+    return exchange
 
 
-def expected(talk):
-    return [m.get("method", "result").removeprefix("notifications/") for m in talk.messages]
+def expected(exchange):
+    return [m.get("method", "result").removeprefix("notifications/") for m in exchange.messages]
 
 
 def test_listen_is_acknowledged_and_then_notified(
     http, server, work, django_capture_on_commit_callbacks
 ):
     client = http(server=server)
-    talk = listening(client, toolsListChanged=True, resourceSubscriptions=["open://a"])
-    assert (talk.status, talk.headers) == (200, STREAM)
-    assert expected(talk) == ["subscriptions/acknowledged"]
+    exchange = listening(client, toolsListChanged=True, resourceSubscriptions=["open://a"])
+    assert (exchange.status, exchange.headers) == (200, STREAM)
+    assert expected(exchange) == ["subscriptions/acknowledged"]
     with django_capture_on_commit_callbacks(execute=True):
         mcp.notify_list_changed("tools", "prompts", server=server)
         mcp.notify_changed("open://a", server=server)
         mcp.notify_changed("open://b", server=server)
-    client.until(lambda: len(talk.messages) == 3)
-    assert sorted(expected(talk)[1:]) == ["resources/updated", "tools/list_changed"]
+    client.until(lambda: len(exchange.messages) == 3)
+    assert sorted(expected(exchange)[1:]) == ["resources/updated", "tools/list_changed"]
     tag = PREFIX + "subscriptionId"
-    assert {m["params"]["_meta"][tag] for m in talk.messages} == {1}
-    talk.leave()
-    talk.wait()
-    assert len(talk.messages) == 3
+    assert {m["params"]["_meta"][tag] for m in exchange.messages} == {1}
+    exchange.leave()
+    exchange.wait()
+    assert len(exchange.messages) == 3
 
 
 def test_listener_is_removed_after_a_disconnect(http, server, work):
     client = http(server=server)
-    talks = [listening(client, toolsListChanged=True) for _ in range(5)]
+    exchanges = [listening(client, toolsListChanged=True) for _ in range(5)]
     ((_, registry),) = [one for one in listener_registry.instances() if one[1]._listeners]
     assert len(registry._listeners) == 5
-    for talk in talks:
-        talk.leave()
-        talk.wait()
+    for exchange in exchanges:
+        exchange.leave()
+        exchange.wait()
     assert not registry._listeners
 
 
 def test_idle_listen_sends_keepalives(http, server, work, settings):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"KEEPALIVE": 0.03}
     client = http(server=server)
-    talk = listening(client, toolsListChanged=True)
-    client.until(lambda: talk.sse.comments > 2)
-    assert expected(talk) == ["subscriptions/acknowledged"]
+    exchange = listening(client, toolsListChanged=True)
+    client.until(lambda: exchange.sse.comments > 2)
+    assert expected(exchange) == ["subscriptions/acknowledged"]
 
 
 def test_number_of_listens_is_limited(http, server, work, monkeypatch):
     monkeypatch.setattr("django_mcp.transports.http.stateless.MAX_LISTENS", 2)
     client = http(server=server)
     first = [listening(client, toolsListChanged=True) for _ in range(2)]
-    talk = client.start("subscriptions/listen", notifications={}).wait()
-    assert talk.status == 503 and "retry-after" in talk.headers
+    exchange = client.start("subscriptions/listen", notifications={}).wait()
+    assert exchange.status == 503 and "retry-after" in exchange.headers
     first[0].leave()
     first[0].wait()
     assert listening(client, toolsListChanged=True).status == 200
@@ -632,9 +640,11 @@ def test_messages_of_threads_precede_the_response(http, server, caplog):
     with caplog.at_level(logging.WARNING):
         for number in range(20):
             said.clear()
-            talk = client.start("tools/call", name="chorus", arguments={"number": number}).wait()
-            heard = [m["params"]["data"] for m in talk.messages[:-1]]
-            assert sorted(heard) == sorted(said) and "result" in talk.messages[-1]
+            exchange = client.start(
+                "tools/call", name="chorus", arguments={"number": number}
+            ).wait()
+            heard = [m["params"]["data"] for m in exchange.messages[:-1]]
+            assert sorted(heard) == sorted(said) and "result" in exchange.messages[-1]
             for voice in range(8):
                 lines = [text for text in heard if text.split()[1] == str(voice)]
                 assert lines == [f"{number} {voice} {line}" for line in range(10)]
@@ -659,8 +669,8 @@ def test_messages_of_threads_after_the_response_are_dropped(http, server):
     client.log_level = "info"
     try:
         for _ in range(10):
-            talk = client.start("tools/call", name="leave").wait()
-            assert "result" in talk.messages[-1] and talk.ended
+            exchange = client.start("tools/call", name="leave").wait()
+            assert "result" in exchange.messages[-1] and exchange.ended
         client.sleep(0.02)
     finally:
         go.set()

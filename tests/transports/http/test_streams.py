@@ -92,17 +92,17 @@ def renew(client):
 
 def calling(client, tool="wait", **arguments):
     meta = {"_meta": {"progressToken": "t"}}
-    talk = client.start("tools/call", name=tool, arguments=arguments, **meta)
-    return talk.until(lambda: talk.is_stream) and talk
+    exchange = client.start("tools/call", name=tool, arguments=arguments, **meta)
+    return exchange.until(lambda: exchange.is_stream) and exchange
 
 
 def listening(client, last=None):
-    talk = client.listen(last)
-    return talk.until(lambda: talk.is_stream) and talk
+    exchange = client.listen(last)
+    return exchange.until(lambda: exchange.is_stream) and exchange
 
 
-def last_id(talk) -> str:
-    return [event.id for event in talk.sse.found if event.id][-1]
+def last_id(exchange) -> str:
+    return [event.id for event in exchange.sse.found if event.id][-1]
 
 
 # Expiry.
@@ -110,13 +110,13 @@ def last_id(talk) -> str:
 
 @pytest.mark.slow
 def test_standalone_stream_ends_when_its_token_expires(short_lived):
-    talk = listening(short_lived)
-    assert talk.wait().status == 200
-    assert bool(talk.sse.found and talk.sse.found[-1].retry) == short_lived.revision.priming
+    exchange = listening(short_lived)
+    assert exchange.wait().status == 200
+    assert bool(exchange.sse.found and exchange.sse.found[-1].retry) == short_lived.revision.priming
     assert short_lived.listen().wait().status == 401
     renew(short_lived)
     announce(Announcement("list_changed", "tools", short_lived.server.name))
-    last = talk.sse.found[-1].id if talk.sse.found else None
+    last = exchange.sse.found[-1].id if exchange.sse.found else None
     again = listening(short_lived, last)
     again.until(lambda: again.messages)
     assert again.messages[0]["method"] == "notifications/tools/list_changed"
@@ -125,13 +125,13 @@ def test_standalone_stream_ends_when_its_token_expires(short_lived):
 @pytest.mark.slow
 def test_call_continues_after_expiry_and_is_fetched_with_a_renewed_token(short_lived_client, gate):
     client = short_lived_client("2025-11-25")
-    talk = calling(client)
-    talk.wait()
-    assert talk.sse.found[-1].retry and [m.get("id") for m in talk.messages] == [None]
+    exchange = calling(client)
+    exchange.wait()
+    assert exchange.sse.found[-1].retry and [m.get("id") for m in exchange.messages] == [None]
     assert Call.objects.get().state == "running"
-    assert client.listen(last_id(talk)).wait().status == 401
+    assert client.listen(last_id(exchange)).wait().status == 401
     renew(client)
-    rest = listening(client, last_id(talk))
+    rest = listening(client, last_id(exchange))
     gate.set()
     assert rest.wait().messages[-1]["result"]["content"][0]["text"] == "waited for alice"
 
@@ -139,20 +139,20 @@ def test_call_continues_after_expiry_and_is_fetched_with_a_renewed_token(short_l
 @pytest.mark.slow
 def test_busy_stream_ends_when_its_token_expires(short_lived_client):
     client = short_lived_client("2025-11-25")
-    talk = calling(client, "babble")
-    talk.wait()
-    assert talk.sse.found[-1].retry
+    exchange = calling(client, "babble")
+    exchange.wait()
+    assert exchange.sse.found[-1].retry
 
 
 @pytest.mark.slow
 def test_older_client_gets_its_response_shortly_after_expiry(short_lived_client, gate, monkeypatch):
     monkeypatch.setattr(streams, "MAX_OVERTIME_SECONDS", 5.0)
     client = short_lived_client("2025-06-18")
-    talk = calling(client)
+    exchange = calling(client)
     client.sleep(TOKEN_SECONDS + 0.2)
-    assert not talk.over
+    assert not exchange.over
     gate.set()
-    assert talk.wait().messages[-1]["result"]["content"][0]["text"] == "waited for alice"
+    assert exchange.wait().messages[-1]["result"]["content"][0]["text"] == "waited for alice"
 
 
 @pytest.mark.slow
@@ -161,12 +161,12 @@ def test_stream_of_an_older_client_ends_after_the_maximum_overtime(
 ):
     monkeypatch.setattr(streams, "MAX_OVERTIME_SECONDS", 2)
     client = short_lived_client("2025-06-18")
-    talk = calling(client)
-    talk.wait()
-    assert [message.get("id") for message in talk.messages] == [None]
+    exchange = calling(client)
+    exchange.wait()
+    assert [message.get("id") for message in exchange.messages] == [None]
     assert Call.objects.get().state == "running"
     renew(client)
-    rest = listening(client, last_id(talk))
+    rest = listening(client, last_id(exchange))
     gate.set()
     assert "result" in rest.wait().messages[-1]
 
@@ -184,8 +184,10 @@ def test_timer_is_started_only_for_tokens_that_expire(expires):
 @pytest.mark.slow
 def test_listen_ends_when_its_token_expires(short_lived_client):
     client = short_lived_client(LATEST.name)
-    talk = client.start("subscriptions/listen", id="l", notifications={"toolsListChanged": True})
-    cancelled, result = talk.wait().messages[1:]
+    exchange = client.start(
+        "subscriptions/listen", id="l", notifications={"toolsListChanged": True}
+    )
+    cancelled, result = exchange.wait().messages[1:]
     assert cancelled["method"] == "notifications/cancelled" and result["id"] == "l"
 
 
@@ -214,14 +216,14 @@ def test_client_without_an_event_id_gets_an_error_at_shutdown(
     """The client received no event id, so the call ends with an error."""
     client = http(secret, server=server, revision=old)
     arguments = {"speak": False} if tool == "wait" else {}
-    talk = calling(client, tool, **arguments)
+    exchange = calling(client, tool, **arguments)
     shut_down(client, short_grace_period)
-    (answer,) = talk.wait().messages
+    (answer,) = exchange.wait().messages
     if again:
-        assert answer["error"]["data"]["retryAfter"] and answer["id"] == talk.messages[0]["id"]
+        assert answer["error"]["data"]["retryAfter"] and answer["id"] == exchange.messages[0]["id"]
     else:
         assert answer["result"]["isError"] and answer["result"]["content"][0]["text"] == LOST
-    assert talk.sse.found[-1].id and Call.objects.get().state == "done"
+    assert exchange.sse.found[-1].id and Call.objects.get().state == "done"
     assert json.loads(Call.objects.get().stream.event_set.get().data) == answer
 
 
@@ -230,19 +232,19 @@ def test_stream_with_an_event_id_ends_without_response_at_shutdown(
     http, server, secret, short_grace_period
 ):
     client = http(secret, server=server, revision="2025-06-18")
-    talk = calling(client)
-    talk.until(lambda: talk.messages)
+    exchange = calling(client)
+    exchange.until(lambda: exchange.messages)
     shut_down(client, short_grace_period)
-    assert len(talk.wait().messages) == 1 and talk.ended
+    assert len(exchange.wait().messages) == 1 and exchange.ended
     assert Call.objects.get().state == "running"  # another process continues it
 
 
 def test_session_has_no_current_stream_after_shutdown(http, server, secret):
     """Notifications after the release are delivered by the next stream."""
     client = http(secret, server=server, revision="2025-06-18")
-    talk = listening(client)
+    exchange = listening(client)
     shut_down(client, 1)
-    assert talk.wait().ended and not talk.sse.found
+    assert exchange.wait().ended and not exchange.sse.found
     assert Session.objects.get().current is None
 
 
@@ -266,11 +268,11 @@ def test_revocation_cancels_calls_and_closes_streams(
     http, server, secret, alice, handshake, how, gate
 ):
     client = http(secret, server=server, revision=handshake)
-    talk, news = calling(client), listening(client)
-    talk.until(lambda: talk.messages)
+    exchange, news = calling(client), listening(client)
+    exchange.until(lambda: exchange.messages)
     revoke_access(client, alice, how)
-    assert talk.wait().ended and news.wait(5).ended
-    assert len(talk.messages) == 1 and not talk.sse.found[-1].retry
+    assert exchange.wait().ended and news.wait(5).ended
+    assert len(exchange.messages) == 1 and not exchange.sse.found[-1].retry
     row = Call.objects.get()
     assert (row.state, row.cancelled, row.stream.closed) == ("done", True, True)
     assert row.stream.last == 1
@@ -279,18 +281,20 @@ def test_revocation_cancels_calls_and_closes_streams(
 def test_revocation_closes_streams_of_calls_in_other_processes(http, server, secret, alice):
     """The call runs in another process: only its stream is read here."""
     client = http(secret, server=server, revision="2025-11-25")
-    talk = listening(client)
+    exchange = listening(client)
     revoke_access(client, alice, "token")
-    assert talk.wait().ended and not talk.sse.found[-1].data
+    assert exchange.wait().ended and not exchange.sse.found[-1].data
 
 
 @pytest.mark.parametrize("how", ["token", "user"])
 def test_revocation_ends_a_listen_with_a_response(http, server, secret, alice, how):
     client = http(secret, server=server)
-    talk = client.start("subscriptions/listen", id="l", notifications={"toolsListChanged": True})
-    talk.until(lambda: talk.messages)
+    exchange = client.start(
+        "subscriptions/listen", id="l", notifications={"toolsListChanged": True}
+    )
+    exchange.until(lambda: exchange.messages)
     revoke_access(client, alice, how)
-    cancelled, result = talk.wait().messages[1:]
+    cancelled, result = exchange.wait().messages[1:]
     assert cancelled["method"] == "notifications/cancelled" and result["id"] == "l"
 
 
@@ -298,24 +302,24 @@ def test_revocation_ends_a_listen_with_a_response(http, server, secret, alice, h
 def test_revocation_stops_a_call_without_a_session(http, server, secret, alice, tool):
     """It is rejected like a new request, or its stream ends if one was started."""
     client = http(secret, server=server)
-    talk = client.start("tools/call", name=tool, arguments={}, _meta={"progressToken": "t"})
-    talk.until(lambda: talk.messages or tool == "look")
+    exchange = client.start("tools/call", name=tool, arguments={}, _meta={"progressToken": "t"})
+    exchange.until(lambda: exchange.messages or tool == "look")
     client.sleep(0.05)
     revoke_access(client, alice, "token")
-    talk.wait()
+    exchange.wait()
     if tool == "look":
-        assert talk.status == 401 and "invalid_token" in talk.headers["www-authenticate"]
+        assert exchange.status == 401 and "invalid_token" in exchange.headers["www-authenticate"]
     else:
-        assert talk.ended and len(talk.messages) == 1
+        assert exchange.ended and len(exchange.messages) == 1
 
 
 def test_revocation_stops_a_call_that_is_not_stored_yet(http, server, secret, alice):
     with given(JSON_GRACE=60):
         client = http(secret, server=server, revision="2025-11-25")
-        talk = client.start("tools/call", name="look", arguments={})
+        exchange = client.start("tools/call", name="look", arguments={})
         client.sleep(0.05)
         revoke_access(client, alice, "token")
-        assert talk.wait().status == 401
+        assert exchange.wait().status == 401
     assert not manager_of(client).running()
 
 
@@ -328,15 +332,15 @@ def manager_of(client):
 
 def test_revocation_does_not_affect_other_users(http, server, secret, bob, gate):
     client = http(secret, server=server, revision="2025-11-25")
-    talk = calling(client)
-    talk.until(lambda: talk.messages)
+    exchange = calling(client)
+    exchange.until(lambda: exchange.messages)
     Token.make(bob, "other")
     revoke(Token.objects.filter(user=bob))
     client.run(look())
     client.sleep(0.05)
-    assert not talk.over
+    assert not exchange.over
     gate.set()
-    assert "result" in talk.wait().messages[-1]
+    assert "result" in exchange.wait().messages[-1]
 
 
 def test_revocation_ends_a_parked_call(http, server, secret, alice):
@@ -350,9 +354,9 @@ def test_revocation_ends_a_parked_call(http, server, secret, alice):
         return f"answer: {request.elicit('Really?', bool)}"
 
     client = http(secret, server=server, revision="2025-11-25")
-    talk = calling(client, "ask")
-    talk.until(lambda: talk.messages)
-    talk.leave()
+    exchange = calling(client, "ask")
+    exchange.until(lambda: exchange.messages)
+    exchange.leave()
     revoke_access(client, alice, "token")
     assert Call.objects.get().state == "parked"
 
