@@ -1,12 +1,13 @@
 """
 Principals: the user that a call acts as, with their token, and the interfaces of token verifiers.
 
-A principal is an immutable value. It is loaded for every call and never lazy. An inactive user
-becomes an ``AnonymousUser``.
+A principal is an immutable value. Its user is loaded for every call, and is never a lazy object.
+An inactive user becomes an ``AnonymousUser``.
 
-Requests without a user are limited per network of the client. The client's address is that of the
-connection, as the web server reports it (``REMOTE_ADDR``, or ``client`` of an ASGI scope). No
-request header is read, because only the web server knows which proxies are trusted.
+Requests without a user and a token count towards one limit of all anonymous clients, and towards
+one of the client's network. The client's address is that of the connection, as the web server
+reports it (``REMOTE_ADDR``, or ``client`` of an ASGI scope). No request header is read, because
+only the web server knows which proxies are trusted.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ MAX_KEY_LENGTH = 255  # characters that a column of every database can hold and 
 class Auth:
     """The content of a verified token: scopes, application (OAuth client) and expiry.
 
-    ``key`` names a token that belongs to no application, so that another token of the same user
-    cannot continue its sessions and calls. It is a name and never the token itself.
+    A token without ``scopes`` is not limited: it may do what its user may do. ``key`` names a token
+    that belongs to no application, so that another token of the same user cannot continue its
+    sessions and calls. It is a name and never the token itself.
     """
 
     scopes: frozenset[str] = frozenset()
@@ -66,8 +68,8 @@ class Principal:
     token key. It differs between users, and between the applications or tokens of one user.
 
     ``limit_keys`` are the names under which limits count this caller, from the widest to the
-    narrowest. For an anonymous client these are all anonymous clients, and its network if it has
-    one: otherwise one client could use up the limits of all others. For all others it is ``key``.
+    narrowest. An anonymous client counts under ``ANONYMOUS`` and under its network, so that no
+    single client uses up the limit of all. Every other caller counts under ``key``.
     """
 
     user: Any
@@ -116,8 +118,8 @@ class RevokingVerifier(Protocol):
         """Return whether these grants are still valid, by ``Principal.key``, for its own keys.
 
         The value is False if the token was revoked or the user is inactive. Expiry is not checked
-        here: a call that began before may end. Called in a thread every few seconds, for all open
-        streams and calls at once, so it should take one query.
+        here: a call that began before the expiry may finish. Called in a thread, after revocations
+        and every few seconds, for all open streams and calls at once, so it should take one query.
         """
         ...
 
@@ -167,7 +169,7 @@ class IssuingVerifier(Protocol):
 class NotYetKnown(Exception):
     """Raised by ``lookup`` if another server has to be asked first.
 
-    The caller awaits ``find_out`` and repeats the look-up once.
+    The caller awaits ``find_out``, which asks it, and repeats the look-up once.
     """
 
     def __init__(self, find_out: Callable[[], Awaitable[None]]) -> None:
@@ -190,36 +192,36 @@ class LookupVerifier:
         raise NotImplementedError
 
     async def verify(self, token: str, server: Any) -> Principal | None:
-        return await looked_up(partial(threads.lookups.run, self.lookup, token, server))
+        """Return the result of ``lookup``. For callers that are not the endpoint."""
+        return await look_up_with_retry(partial(threads.lookups.run, self.lookup, token, server))
 
 
 LookUpAll = Callable[[Sequence[tuple[str, Any]]], "list[Principal | Exception | None]"]
+_batch_functions: dict[Any, LookUpAll] = {}  # by the function ``lookup`` that does the same
 
 
 def batched(look_up_all: LookUpAll) -> Callable[[T], T]:
     """Decorate a method ``lookup`` with a function that does the same for several tokens.
 
-    It takes pairs of a token and a server, and returns a principal, an error or None for each.
+    The function is called without ``self``. It takes pairs of a token and a server, and returns a
+    principal, an error or None for each.
     """
 
     def decorate(lookup: T) -> T:
-        vars(lookup)["look_up_all"] = look_up_all
+        _batch_functions[lookup] = look_up_all
         return lookup
 
     return decorate
 
 
 def batch_of(verifier: LookupVerifier) -> LookUpAll | None:
-    """Return the function by which ``verifier`` looks up several tokens, or None.
-
-    It is an attribute of the function, so a ``lookup`` that a subclass, a mixin or a test has put
-    in its place has none: what that one checks is not bypassed.
-    """
-    found: LookUpAll | None = getattr(verifier.lookup, "look_up_all", None)
-    return found
+    """Return the function by which ``verifier`` looks up several tokens, or None."""
+    # By the identity of the function. If a subclass, a mixin or a decorator replaces ``lookup``,
+    # this returns None and the replacement is called, so its checks are not bypassed.
+    return _batch_functions.get(getattr(verifier.lookup, "__func__", None))
 
 
-def principals(
+def find_principals(
     requests: Sequence[tuple[str, Any]],
     token_format: re.Pattern[str],
     find: Callable[[list[str]], Sequence[T | None]],
@@ -241,7 +243,7 @@ def principals(
     return found
 
 
-async def looked_up(look_up: Callable[[], Awaitable[T]]) -> T:
+async def look_up_with_retry(look_up: Callable[[], Awaitable[T]]) -> T:
     """Return the result of a look-up, and repeat it once after ``NotYetKnown``.
 
     Raise ``Busy`` if the second attempt raises ``NotYetKnown`` too.
@@ -269,7 +271,7 @@ def verifier_groups() -> list[tuple[bool, tuple[TokenVerifier, ...]]]:
     """Return the verifiers in their order, in groups, and whether a group only looks up.
 
     Consecutive verifiers are one group if all or none of them are ``LookupVerifier`` that do not
-    override ``verify``.
+    override ``verify``. A group that only looks up takes one thread job instead of one each.
     """
     if verifiers_of_tests:
         return _grouped(verifiers())
@@ -302,7 +304,8 @@ def _instances(paths: tuple[str, ...]) -> tuple[TokenVerifier, ...]:
 def key_parts(key: str) -> tuple[str, str, str] | None:
     """Return the user, application and token that a key names.
 
-    Return None if it names no user, or is a digest because it was too long.
+    Return None if it names no user, or is a digest because it was too long. The tokens of such a
+    key are not checked for revocation while a call runs, only at the next request.
     """
     parts = [unquote(part) for part in key.split(":")]
     return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None

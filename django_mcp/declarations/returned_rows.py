@@ -1,8 +1,9 @@
 """Checks of the rows that a tool returns, before they are sent.
 
-Rows are written by their model resource, whose ``fields`` apply. A row that the caller could not
-read through the resource raises ``HiddenRows``, whichever query the tool used. ``trusted`` marks
-rows that the tool returns deliberately all the same.
+The result of each tool call passes through ``RowCollector`` before it is serialized. Rows are
+serialized by their model resource, whose ``fields`` apply. A row that the caller could not read
+through the resource raises ``HiddenRows``, whichever query the tool used. A tool wraps rows in
+``trusted()`` to skip this check.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Path = tuple[str | int, ...]
 class Trusted:
     """The argument of ``trusted``.
 
-    It is not a dataclass, because pydantic would write a dataclass itself.
+    It is not a dataclass, because pydantic would serialize a dataclass itself.
     """
 
     def __init__(self, rows: Any) -> None:
@@ -50,7 +51,8 @@ def trusted(rows: T) -> T:
     """Return ``rows`` from a tool without checking that ``get_queryset`` shows them to the caller.
 
     ``rows`` is an instance, a list of instances or a queryset. The ``fields`` of their resource
-    apply.
+    apply. Related rows that are serialized with them are not checked either. An unsaved row is
+    never visible, so a tool can return it only in this way.
     """
     # The type is that of ``rows``, so that a tool annotated ``-> Invoice`` type-checks.
     return cast(T, Trusted(rows))
@@ -70,7 +72,7 @@ class HiddenRows(ToolError):
 
 
 class ReturnedRows:
-    """The rows of one result. One query checks all rows of a model and database."""
+    """The rows of one result. Queries check many rows of a resource and database at once."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[ModelResource, str | None], list[Model]] = {}
@@ -100,25 +102,25 @@ class RowCollector:
         # Keeps the values alive: Python may reuse the id() of a deleted object.
         self._seen: dict[int, Any] = {}
 
-    def collect(self, value: Any, *, fixed: bool = False) -> Any:
-        """Return ``value`` with lists instead of iterators, and without ``trusted``.
+    def collect(self, value: Any, *, replaceable: bool = True) -> Any:
+        """Return ``value`` with lists instead of iterators, and its rows instead of ``Trusted``.
 
-        A ``fixed`` value is an attribute of another object and cannot be replaced. Raise
-        ``ValueError`` if it is an iterator, because reading it here would leave nothing for
-        pydantic.
+        A value inside another object is not ``replaceable``. There, ``Trusted`` is left to the
+        serializer, and an iterator raises ``ValueError``, because reading it here would leave
+        nothing for pydantic.
         """
         kind = type(value)
         if kind in PLAIN_TYPES:
             return value
         if kind is dict:
             pairs = value.items()
-            return {self.collect(k): self.collect(one, fixed=fixed) for k, one in pairs}
+            return {self.collect(k): self.collect(one, replaceable=replaceable) for k, one in pairs}
         if kind in (list, tuple, set, frozenset):
-            return kind([self.collect(one, fixed=fixed) for one in value])
+            return kind([self.collect(one, replaceable=replaceable) for one in value])
         if kind is Trusted:
             return value.rows
         if isinstance(value, Iterator):
-            if fixed:
+            if not replaceable:
                 raise ValueError(f"a {kind.__name__} can be read only once")
             return [self.collect(one) for one in value]
         if id(value) not in self._seen:
@@ -133,16 +135,17 @@ class RowCollector:
         if isinstance(value, Model):
             self._add(value)
         elif isinstance(value, Mapping):
-            self.collect(list(value.items()), fixed=True)
+            self.collect(list(value.items()), replaceable=False)
         elif isinstance(value, File):
             # Do not read its content. Whoever may see the row of a file field may see the file.
+            # Without paths, the declared type reads nothing of the file that belongs to a row.
             if self._paths:
                 self.collect(getattr(value, "instance", None))
         elif isinstance(value, Iterable) and not isinstance(value, ITERABLES_WITHOUT_ROWS):
-            self.collect(list(value), fixed=True)
-        # Follow the paths of rows too: a nested type may be read from a related row.
+            self.collect(list(value), replaceable=False)
+        # Also for a row: the declared type may read ``invoice.customer``.
         for path in self._paths:
-            self.collect(_at(value, path), fixed=True)
+            self.collect(_at(value, path), replaceable=False)
 
     def _add(self, row: Model) -> None:
         kind = row.__class__  # type() would be the class of a lazy object
@@ -155,7 +158,7 @@ def _at(value: Any, path: Path) -> Any:
     try:
         for step in path:
             value = getattr(value, step) if isinstance(step, str) else value[step]
-    except Exception:  # a property raised. If pydantic reads it, it reports the error
+    except Exception:  # no such attribute, or a property raised: pydantic reports what it reads
         return None
     return value
 
@@ -179,7 +182,9 @@ def _visible_keys(
     queryset = resource.get_queryset(request).using(using)
     permits = resource._row_check(request)
     names = [field.attname for field in resource.model._meta.pk_fields]
-    size = connections[queryset.db].features.max_query_params or len(saved)
+    # Half of the database's limit, because ``get_queryset`` may have parameters too.
+    limit = connections[queryset.db].features.max_query_params
+    size = max(limit // (2 * len(names)), 1) if limit else len(saved)
     for start in range(0, len(saved), size):
         found = queryset.filter(pk__in=saved[start : start + size])
         if permits is None:

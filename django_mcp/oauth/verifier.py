@@ -33,7 +33,7 @@ from oauth2_provider.models import (
 from oauth2_provider.settings import oauth2_settings
 
 from ..auth.last_used import LastUsedTimes
-from ..auth.principal import Auth, LookupVerifier, Principal, batched, key_parts, principals
+from ..auth.principal import Auth, LookupVerifier, Principal, batched, find_principals, key_parts
 from ..conf import settings as mcp
 from ..storage.compiled_queries import column_names, fetch, instance
 from ..verifiers.protected_resource import canonical, challenge, resource
@@ -169,7 +169,7 @@ PAIRS_PER_QUERY = 200  # principals in one query
 
 
 def look_up_all(requests: Sequence[tuple[str, Server]]) -> list[Principal | Exception | None]:
-    return principals(requests, TOKEN, find, _principal)
+    return find_principals(requests, TOKEN, find, _principal)
 
 
 class OAuthTokens(LookupVerifier):

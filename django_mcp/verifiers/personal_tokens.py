@@ -23,7 +23,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from ..auth.last_used import LastUsedTimes
-from ..auth.principal import Auth, LookupVerifier, Principal, batched, key_parts, principals
+from ..auth.principal import Auth, LookupVerifier, Principal, batched, find_principals, key_parts
 from ..auth.scopes import NAME
 from ..models import Token
 from ..storage.compiled_queries import column_names, fetch, instance
@@ -39,7 +39,7 @@ logger = logging.getLogger("django_mcp")
 
 
 def look_up_all(requests: Sequence[tuple[str, Server]]) -> list[Principal | Exception | None]:
-    return principals(requests, SECRET, _rows, _principal)
+    return find_principals(requests, SECRET, _rows, _principal)
 
 
 class PersonalAccessTokens(LookupVerifier):

@@ -29,10 +29,12 @@ ONE = {"type": "object", "properties": {"answer": {"type": "boolean"}}, "require
 class Terminal:
     """A terminal at which these lines are typed, and its output."""
 
-    def __init__(self, *lines, given=(), agrees=False, asks=True):
+    def __init__(self, *lines, answers=(), answers_yes=False, can_prompt=True):
         self.shown = io.StringIO()
         typed = io.StringIO("".join(f"{line}\n" for line in lines))
-        self.questions = TerminalQuestions(typed, self.shown.write, given, agrees=agrees, asks=asks)
+        self.questions = TerminalQuestions(
+            typed, self.shown.write, answers, answers_yes=answers_yes, can_prompt=can_prompt
+        )
 
     def __getattr__(self, name):
         return lambda *arguments: asyncio.run(getattr(self.questions, name)(*arguments))
@@ -78,7 +80,8 @@ def test_end_of_input_declines():
     assert Terminal().elicit("Sure?", ONE) is DECLINE
     assert Terminal("Ann").elicit("Who?", FORM) is DECLINE
     assert Terminal().visit("Sign in.", "https://a.example") is DECLINE
-    assert Terminal().sample([]) is DECLINE
+    with pytest.raises(CommandError, match="got none"):  # a sample cannot be declined
+        Terminal().sample([])
 
 
 def test_keyboard_interrupt_cancels(monkeypatch):
@@ -87,7 +90,7 @@ def test_keyboard_interrupt_cancels(monkeypatch):
     def interrupted():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(one.questions._reading, "readline", interrupted, raising=False)
+    monkeypatch.setattr(one.questions._input_stream, "readline", interrupted, raising=False)
     assert one.elicit("Sure?", ONE) is CANCEL
 
 
@@ -105,28 +108,36 @@ def test_sampling_is_answered_at_the_terminal():
 
 
 def test_given_answers_are_not_asked_again():
-    one = Terminal("7", given=["name=Ann", "days=mon", "days=tue"], agrees=True)
+    one = Terminal("7", answers=["name=Ann", "days=mon", "days=tue"], answers_yes=True)
     answer = one.elicit("Who?", FORM | {"properties": dict(list(FORM["properties"].items())[:2])})
     assert answer == {"name": "Ann", "age": 7}
-    one = Terminal(given=["name=Ann", "age=7", "days=mon", "days=tue"], agrees=True, asks=False)
+    one = Terminal(
+        answers=["name=Ann", "age=7", "days=mon", "days=tue"], answers_yes=True, can_prompt=False
+    )
     known = {"name": "Ann", "age": 7, "gift": True, "days": ["mon", "tue"]}
     assert one.elicit("Who?", FORM) == known
 
 
 def test_question_without_a_terminal_is_an_error():
     with pytest.raises(CommandError, match="The tool asks: Sure") as error:
-        Terminal(asks=False).elicit("Sure?", ONE)
+        Terminal(can_prompt=False).elicit("Sure?", ONE)
     assert "(yes or no)" in str(error.value)
-    with pytest.raises(CommandError, match="Use a terminal"):
-        Terminal(asks=False).visit("Sign in.", "https://a.example")
+    with pytest.raises(CommandError, match="Run the command in a terminal"):
+        Terminal(can_prompt=False).visit("Sign in.", "https://a.example")
     with pytest.raises(CommandError, match="'old' is not of type 'integer'"):
-        Terminal(given=["name=Ann", "age=old"], asks=False).elicit("Who?", FORM)
+        Terminal(answers=["name=Ann", "age=old"], can_prompt=False).elicit("Who?", FORM)
+
+
+def test_form_without_all_required_answers_is_an_error_without_a_terminal():
+    with pytest.raises(CommandError, match="--answer age=VALUE") as error:
+        Terminal(answers=["name=Ann"], can_prompt=False).elicit("Who?", FORM)
+    assert "name=" not in str(error.value)
 
 
 @pytest.mark.parametrize("given", ["yes", "answer:=true", "=x"])
 def test_answer_without_a_key_is_an_error(given):
     with pytest.raises(CommandError, match="write --answer KEY=VALUE"):
-        Terminal(given=[given])
+        Terminal(answers=[given])
 
 
 def test_control_characters_in_questions_are_replaced():

@@ -21,7 +21,7 @@ from oauth2_provider.models import (
     get_refresh_token_model,
 )
 
-from django_mcp.auth.principal import NotYetKnown, looked_up
+from django_mcp.auth.principal import NotYetKnown, look_up_with_retry
 from django_mcp.calls.callers import CHECK_INTERVAL_SECONDS
 from django_mcp.declarations.server import default_server
 from django_mcp.exceptions import Busy
@@ -243,7 +243,7 @@ async def test_verify_raises_busy_if_the_check_has_no_result(db):
         asked.append(True)
 
     with pytest.raises(Busy):
-        await looked_up(unknown)
+        await look_up_with_retry(unknown)
     assert asked == [True]
 
 

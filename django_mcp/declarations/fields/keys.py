@@ -1,6 +1,9 @@
 """Keys of rows in JSON and in URIs, and paths over foreign keys such as ``customer__name``.
 
-A row has exactly one spelling of its key: ``parse_key(model, key_text(row))`` returns the key, and
+A key identifies a row: the primary key, or another unique field that the URI template of a resource
+names. ``lookup`` is the name of that field, "pk" for the primary key.
+
+Each key has exactly one canonical text: ``parse_key(model, key_text(row))`` returns the key, and
 ``parse_key`` raises ``ValueError`` for a text that ``key_text`` does not write. So two different
 URIs never name the same row, which subscriptions and caches rely on. The parts of a composite key
 are percent-encoded and joined by commas.
@@ -44,8 +47,8 @@ class Path:
     def lookup(self) -> str:
         """The path to the column, for ``F()`` and ``order_by()``.
 
-        A foreign key is its column and not its name: the name would order by the ordering of the
-        other model.
+        For a foreign key this ends in its ``attname``, such as ``customer_id``. With ``customer``,
+        ``order_by()`` would use the ``Meta.ordering`` of the other model.
         """
         return LOOKUP_SEP.join([*(each.name for each in self.relations), self.field.attname])
 
@@ -87,10 +90,10 @@ def follow(model: ModelClass, name: str) -> Path:
 
     Raise ``FieldError`` if it does not lead to one column.
     """
-    *way, last = name.split(LOOKUP_SEP)
+    *names, last = name.split(LOOKUP_SEP)
     relations: list[models.ForeignKey[Any, Any]] = []
-    for step in way:
-        relations.append(_foreign_key(model, step))
+    for relation in names:
+        relations.append(_foreign_key(model, relation))
         model = relations[-1].related_model
     return Path(name, tuple(relations), _column_of(model, last))
 
@@ -100,12 +103,8 @@ def _foreign_key(model: ModelClass, name: str) -> models.ForeignKey[Any, Any]:
     field = get_field(model, name)
     if isinstance(field, models.ForeignKey):
         return field
-    if field.is_relation:
-        raise FieldError(
-            f"{model.__name__}.{name} leads to several rows. A path can only follow foreign keys."
-        )
     raise FieldError(
-        f"{model.__name__}.{name} is not a foreign key, so a path cannot continue after it."
+        f"{model.__name__}.{name} is not a foreign key. A path can only follow foreign keys."
     )
 
 
@@ -124,8 +123,8 @@ def _is_hidden(field: Any) -> bool:
     return bool(getattr(field, "hidden", False))
 
 
-MAX_URI_KEY_LENGTH = 1000
-# int() also accepts "+1", "1_000" and digits of other scripts. A key has one spelling.
+MAX_KEY_PART_LENGTH = 1000  # characters
+# int() also accepts "+1", "1_000" and digits of other scripts. ``parse_key`` rejects leading zeros.
 INTEGER = re.compile(r"-?[0-9]{1,20}")
 
 
@@ -142,7 +141,12 @@ def key_problems(model: ModelClass, lookup: str = "pk") -> list[str]:
         fields = key_fields(model, lookup)
     except FieldError as error:
         return [str(error)]
-    unsupported = [field for field in fields if column_type(field) is None]
+    # A float or a Boolean has no canonical text.
+    unsupported = [
+        field
+        for field in fields
+        if (kind := column_type(field)) is None or kind.schema["type"] in ("number", "boolean")
+    ]
     return [
         f"{model.__name__}.{field.name} has a type that cannot be a key in a URI."
         for field in unsupported
@@ -190,17 +194,20 @@ def key_json(fields: Sequence[AnyField], values: Sequence[Any]) -> Any:
 def key_text(
     instance: models.Model, lookup: str = "pk", of: type[models.Model] | None = None
 ) -> str:
-    """Return the key of ``instance`` for a URI. The caller percent-encodes it."""
+    """Return the key of ``instance`` for a URI. The caller percent-encodes the whole text.
+
+    The parts of a composite key are already encoded, so that only commas between parts separate.
+    """
     return _text(key_value(instance, lookup, of))
 
 
 def pk_text(model: ModelClass, pk: Any) -> str:
-    """Return the key for a URI of a row of which only the primary key, of one field, is known."""
+    """Return the key text for the primary key ``pk``, which must have one field."""
     return _text(key_json(key_fields(model), [pk]))
 
 
 def parse_key(model: ModelClass, key: Any, lookup: str = "pk") -> Any:
-    """Return the value for ``filter(pk=...)`` from a key's text or JSON.
+    """Return the value for ``filter(**{lookup: ...})`` from a key's text or JSON.
 
     The value of a composite key is a tuple. Raise ``ValueError`` for a text or value that is no
     row's key.
@@ -226,7 +233,7 @@ def _read(field: AnyField, part: Any) -> Any:
     """Return the value of one part of a key, from its JSON or its text."""
     kind = _kind(field)
     if isinstance(part, str):
-        if len(part) > MAX_URI_KEY_LENGTH or "\0" in part:
+        if len(part) > MAX_KEY_PART_LENGTH or "\0" in part:
             raise ValueError("This key is too long, or contains a NUL character.")
         if kind.schema["type"] == "integer" and INTEGER.fullmatch(part):
             return kind.read(int(part))

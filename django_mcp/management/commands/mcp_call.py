@@ -115,7 +115,7 @@ class Command(HelpfulCommand):
             "roots": [Path.cwd().as_uri()],
         }
         can: JSON = {"elicitation": {"form": {}, "url": {}}, "roots": {}}
-        if questions.asks:  # a person can write what a language model would
+        if questions.can_prompt:  # a person can write what a language model would
             answers, can = answers | {"sample": questions.sample}, can | {"sampling": {}}
         given = {
             "scopes": None if principal.auth is None else principal.auth.scopes,
@@ -128,9 +128,13 @@ class Command(HelpfulCommand):
     def _questions(self, options: JSON) -> TerminalQuestions:
         from ..terminal_questions import TerminalQuestions
 
-        asks = sys.stdin.isatty() and not options["no_input"] and options["json"] != "-"
+        can_prompt = sys.stdin.isatty() and not options["no_input"] and options["json"] != "-"
         return TerminalQuestions(
-            sys.stdin, self._prompt, options["answer"], agrees=options["yes"], asks=asks
+            sys.stdin,
+            self._prompt,
+            options["answer"],
+            answers_yes=options["yes"],
+            can_prompt=can_prompt,
         )
 
     def _prompt(self, text: str) -> None:

@@ -26,7 +26,7 @@ from ...auth.principal import (
     TokenVerifier,
     anonymous,
     client_network,
-    looked_up,
+    look_up_with_retry,
     verifier_groups,
 )
 from ...exceptions import InsufficientScope
@@ -122,7 +122,7 @@ async def _verified(
     for only_look_up, verifiers in verifier_groups():
         if only_look_up:
             looking_up = cast(tuple[LookupVerifier, ...], verifiers)
-            found = await looked_up(partial(lookups().find, looking_up, server, token, id))
+            found = await look_up_with_retry(partial(lookups().find, looking_up, server, token, id))
         else:
             found = await _asked(verifiers, server, token, id)
         if found[0] is not None:

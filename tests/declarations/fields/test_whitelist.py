@@ -268,8 +268,8 @@ def test_column_of_a_reverse_one_to_one_relation_is_a_single_value():
     [
         (Company, "invoices__attachment", "file of another row"),
         (Company, "customers__invoices", "without a column of its own"),
-        (Company, "customers__invoices__number", "leads to several rows"),
-        (Customer, "company__invoices__number", "leads to several rows"),
+        (Company, "customers__invoices__number", "is not a foreign key"),
+        (Customer, "company__invoices__number", "is not a foreign key"),
         (Company, "customers__nam", "Did you mean 'name'?"),
         (Company, "customers__password", "has no field"),
     ],
