@@ -74,16 +74,16 @@ class SimpleMCPConfig(AppConfig):
         from .checks import (
             check_changes,
             check_declarations,
-            check_delivery,
             check_deployment,
             check_issuers,
+            check_session_database,
             check_settings,
             check_urls,
         )
         from .declarations.registry import model_extensions
 
         checks.register(check_settings, "django_mcp")
-        checks.register(check_delivery, "django_mcp")
+        checks.register(check_session_database, "django_mcp")
         checks.register(check_deployment, "django_mcp", deploy=True)
         checks.register(check_issuers, "django_mcp")
         checks.register(check_changes, checks.Tags.database)

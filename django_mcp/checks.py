@@ -28,11 +28,9 @@ if TYPE_CHECKING:
     from .declarations.server import Server
 
 # How messages name the types of settings.
-KINDS: dict[type, str] = {
+TYPE_NAMES: dict[type, str] = {
     str: "a string", int: "a number above 0", list: "a list", dict: "a dict",
 }  # fmt: skip
-# Values of "isolation_level": names for MariaDB, a number for PostgreSQL, None for the default.
-READ_COMMITTED = frozenset((None, "read committed", 2))
 IN_MEMORY = "channels.layers.InMemoryChannelLayer"
 DEFAULT_POOL_SIZE = 4  # default size of psycopg's pool
 # This package's own database threads in a worker, beside the ``THREADS`` of tools. They poll, log,
@@ -47,7 +45,7 @@ def check_settings(**kwargs: Any) -> Sequence[CheckMessage]:
     given = getattr(django_settings, "DJANGO_MCP", None) or {}
     if not isinstance(given, dict):
         message = f"DJANGO_MCP is of type {type(given).__name__}."
-        return [Error(message, hint="It is one dict.", id="django_mcp.E093")]
+        return [Error(message, hint="It must be a dict.", id="django_mcp.E093")]
     wrong = [*_unknown_keys(), *_bad_values(given)]
     return wrong or [*_bad_url(), *_bad_around(), *_bad_verifiers(), *_bad_rates(), *_bad_scopes()]
 
@@ -62,9 +60,9 @@ def _unknown_keys() -> Iterator[CheckMessage]:
 def _bad_values(given: dict[str, Any]) -> Iterator[CheckMessage]:
     for key, value in given.items():
         kind = type(DEFAULTS.get(key, value))
-        if kind in KINDS and not _is_of(kind, value):
+        if kind in TYPE_NAMES and not _is_of(kind, value):
             message = f"DJANGO_MCP[{key!r}] is {value!r}."
-            yield Error(message, hint=f"It is {KINDS[kind]}.", id="django_mcp.E094")
+            yield Error(message, hint=f"It must be {TYPE_NAMES[kind]}.", id="django_mcp.E094")
 
 
 def _is_of(kind: type, value: Any) -> bool:
@@ -130,7 +128,7 @@ def _bad_rates() -> Iterator[CheckMessage]:
     for kind, rate in settings.RATES.items():
         if kind not in KNOWN or not (rate is None or (isinstance(rate, str) and RATE.match(rate))):
             known = ", ".join(KNOWN)
-            hint = f'"number/seconds", or None for no limit, of each of {known}.'
+            hint = f'Map each of {known} to "number/seconds", or to None for no limit.'
             yield Error(f"RATES: {kind!r} is {rate!r}.", hint=hint, id="django_mcp.E095")
 
 
@@ -150,7 +148,7 @@ def check_issuers(**kwargs: Any) -> Sequence[CheckMessage]:
     return messages()
 
 
-def check_delivery(**kwargs: Any) -> Sequence[CheckMessage]:
+def check_session_database(**kwargs: Any) -> Sequence[CheckMessage]:
     """Check the database of sessions: that it exists, is routed to, and isolates as required.
 
     A transaction that waited for a lock must see what the lock's holder committed, so the isolation
@@ -183,21 +181,34 @@ def _bad_router(alias: str) -> Iterator[CheckMessage]:
 
 
 def _bad_isolation(alias: str) -> Iterator[CheckMessage]:
-    level = connections[alias].settings_dict["OPTIONS"].get("isolation_level")
-    if (level.lower() if isinstance(level, str) else level) not in READ_COMMITTED:
-        message = f"Transactions of the database {alias!r} do not see what others have committed."
+    if not _is_read_committed(connections[alias]):
+        message = f"The database {alias!r} does not use the isolation level READ COMMITTED."
         hint = 'Set "isolation_level" to read committed, or name another in DJANGO_MCP["DATABASE"].'
         yield Error(message, hint=hint, id="django_mcp.E099")
 
 
+def _is_read_committed(connection: Any) -> bool:
+    """Whether the isolation level is READ COMMITTED, which Django sets unless told otherwise."""
+    options = connection.settings_dict["OPTIONS"]
+    if connection.vendor == "sqlite" or "isolation_level" not in options:
+        return True
+    level = options["isolation_level"]
+    if connection.vendor == "postgresql":
+        from django.db.backends.postgresql.psycopg_any import IsolationLevel
+
+        return level is None or level == IsolationLevel.READ_COMMITTED
+    # For MariaDB, None is the default of the server, which is REPEATABLE READ.
+    return isinstance(level, str) and level.lower() == "read committed"
+
+
 def check_deployment(**kwargs: Any) -> Sequence[CheckMessage]:
-    """Yield warnings about a setup that works, but not well. Runs with ``check --deploy``."""
+    """Return warnings about a setup that works, but not well. Runs with ``check --deploy``."""
     alias = _session_database()
     if alias is None or alias not in connections:
         return []
     found = (
-        _shared_file, _one_machine, _no_wakeups, _kept_connections, _connections, _small_pool,
-        _small_packets,
+        _shared_file, _single_machine, _no_wakeups, _kept_connections, _session_connections,
+        _small_pool, _small_packets,
     )  # fmt: skip
     messages = [message for check in found for message in check(alias)]
     return [*messages, *_any_host(), *_long_silence(), *_no_public_url()]
@@ -218,7 +229,7 @@ def _shares_its_file(alias: str) -> bool:
     return shared and connections[alias].vendor == "sqlite"
 
 
-def _one_machine(alias: str) -> Iterator[CheckMessage]:
+def _single_machine(alias: str) -> Iterator[CheckMessage]:
     if connections[alias].vendor == "sqlite":
         message = "Sessions are stored in a SQLite file, so all workers must run on one machine."
         hint = "Use PostgreSQL or MariaDB for several machines."
@@ -248,7 +259,8 @@ def _kept_connections(alias: str) -> Iterator[CheckMessage]:
         kept = connections[each].settings_dict["CONN_MAX_AGE"] != 0
         if of_views and kept and connections[each].vendor != "sqlite":
             message = (
-                f"CONN_MAX_AGE keeps connections to the database {each!r} that no request can use."
+                f"CONN_MAX_AGE leaves connections to the database {each!r} open that no later "
+                "request can use."
             )
             hint = (
                 "Under ASGI each request of Django's views has a thread of its own, which leaves "
@@ -267,12 +279,13 @@ def _with_pool(alias: str) -> str:
     )
 
 
-def _connections(alias: str) -> Iterator[CheckMessage]:
+def _session_connections(alias: str) -> Iterator[CheckMessage]:
     """Warn if threads that poll sessions reconnect for each query, or skip health checks."""
     given, vendor = connections[alias].settings_dict, connections[alias].vendor
     if vendor == "sqlite" or given["OPTIONS"].get("pool"):
         return
-    # Only this package's threads use it, and they use it all the time.
+    # A database that is not the default is used by this package's threads only, all the time. The
+    # default is used by the project too, for which Django recommends CONN_MAX_AGE = 0 under ASGI.
     of_its_own = alias != DEFAULT_DB_ALIAS
     named = f"Connections to the database {alias!r}"
     if given["CONN_MAX_AGE"] == 0 and (of_its_own or vendor == "postgresql"):
@@ -337,7 +350,10 @@ def _threads_of(alias: str) -> int:
 
 def _any_host() -> Iterator[CheckMessage]:
     if "*" in django_settings.ALLOWED_HOSTS:
-        message = "ALLOWED_HOSTS takes any host: a page may reach a server under a name of its own."
+        message = (
+            "ALLOWED_HOSTS accepts any host, which permits DNS rebinding: a malicious page can "
+            "send requests to a server under a host name that it controls."
+        )
         hint = "Name the hosts of the site."
         yield Warning(message, hint=hint, id="django_mcp.W166")
 
@@ -345,7 +361,10 @@ def _any_host() -> Iterator[CheckMessage]:
 def _long_silence() -> Iterator[CheckMessage]:
     if settings.KEEPALIVE >= PROXY_IDLE_SECONDS:
         message = f"Streams are silent for {settings.KEEPALIVE} seconds, and proxies end them."
-        hint = f"Let KEEPALIVE be well below {PROXY_IDLE_SECONDS} seconds, after which nginx does."
+        hint = (
+            f"Set KEEPALIVE well below {PROXY_IDLE_SECONDS} seconds: nginx closes connections that "
+            "are idle for so long."
+        )
         yield Warning(message, hint=hint, id="django_mcp.W167")
 
 
@@ -369,19 +388,24 @@ def _is_of_this_machine(url: Any) -> bool:
 
 
 def check_changes(databases: Sequence[str] | None = None, **kwargs: Any) -> Sequence[CheckMessage]:
-    """Warn if a database with registered models lacks the table of changes.
+    """Warn if a database with users or registered models lacks the table of changes.
 
-    Runs with ``check --database``.
+    It stores their changes for other workers. Runs with ``check --database``.
     """
     if not databases:  # as in `check` without the option, which need not import the change log
         return []
     from .storage import change_log
 
-    return [_no_changes(alias) for alias in databases if _lacks_changes(change_log, alias)]
+    missing = [alias for alias in databases if _lacks_changes(change_log, alias)]
+    return [_missing_table_warning(alias) for alias in missing]
 
 
 def _lacks_changes(changes: Any, alias: str) -> bool:
-    """Whether the database was migrated before it needed the table of changes."""
+    """Whether the database was migrated before it needed the table of changes.
+
+    Migration 0002 creates the table only in databases that need it, and is then recorded as applied
+    in all of them.
+    """
     from django.db.migrations.recorder import MigrationRecorder
 
     if alias not in changes.aliases() or changes.has_table(alias):
@@ -390,7 +414,7 @@ def _lacks_changes(changes: Any, alias: str) -> bool:
     return any(app == "django_mcp" and name.startswith("0002") for app, name in applied)
 
 
-def _no_changes(alias: str) -> CheckMessage:
+def _missing_table_warning(alias: str) -> CheckMessage:
     what = "users, or rows of registered models"
     message = f"The database {alias!r} has {what}, and no table of changes."
     migrate = f"manage.py migrate --database {alias} django_mcp"
@@ -403,14 +427,14 @@ def check_declarations(**kwargs: Any) -> Sequence[CheckMessage]:
     from .declarations.server import servers
 
     if all(server._is_empty for server in servers()):
-        return []  # such a project need not import what declarations use
+        return []  # a project without declarations does not import pydantic in every command
     from .declarations.fields.field_types import registration_problems
 
-    found = [message for server in servers() for message in _about(server)]
+    found = [message for server in servers() for message in _messages_of(server)]
     return [*found, *registration_problems()]
 
 
-def _about(server: Server) -> Iterator[CheckMessage]:
+def _messages_of(server: Server) -> Iterator[CheckMessage]:
     found = server.check()
     yield from found
     if not server._is_empty and not any(message.is_serious() for message in found):
@@ -443,7 +467,7 @@ def _hidden_view(server: Server, server_path: str) -> Iterator[CheckMessage]:
             found = resolve(path)
         except Resolver404:
             continue
-        # A route with parameters serves other paths as well: the project may mean only these.
+        # A route with parameters serves other paths as well, for which the project may need it.
         if not found.args and not found.kwargs:
             message = (
                 f"The server {server.public_name!r} hides the view {found._func_path} at {path}."

@@ -11,6 +11,7 @@ from django.core import checks
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import connections
+from django.db.backends.postgresql.psycopg_any import IsolationLevel
 from django.test import override_settings
 from django.urls import path as route
 
@@ -19,8 +20,8 @@ import django_mcp as mcp
 from django_mcp.auth.principal import LookupVerifier, TokenVerifier
 from django_mcp.checks import (
     check_declarations,
-    check_delivery,
     check_deployment,
+    check_session_database,
     check_settings,
     check_urls,
 )
@@ -218,31 +219,31 @@ ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
 
 
 def test_database_of_the_test_settings_is_valid():
-    assert check_delivery() == []
+    assert check_session_database() == []
 
 
 def test_unknown_database_is_an_error():
     with override_settings(DJANGO_MCP={"DATABASE": "nowhere"}):
-        (message,) = check_delivery()
+        (message,) = check_session_database()
     assert ids([message]) == ["E097"] and "default" in message.hint
 
 
 @pytest.mark.parametrize("given", ["nonsense", {"DATABASE": 5}, {"DATABASE": None}])
 def test_mistake_of_another_check_is_not_reported_again(given):
     with override_settings(DJANGO_MCP=given):
-        assert check_delivery() == check_deployment() == []
+        assert check_session_database() == check_deployment() == []
 
 
 def test_default_database_needs_no_router():
     with override_settings(DJANGO_MCP={}, DATABASE_ROUTERS=[]):
-        assert check_delivery() == []
+        assert check_session_database() == []
 
 
 def test_other_database_needs_a_router():
     with database("log"), override_settings(DATABASE_ROUTERS=[]):
-        assert ids(check_delivery()) == ["E098"]
+        assert ids(check_session_database()) == ["E098"]
     with database("log"), override_settings(DATABASE_ROUTERS=ROUTERS):
-        assert check_delivery() == []
+        assert check_session_database() == []
 
 
 class Nowhere:
@@ -252,21 +253,39 @@ class Nowhere:
 
 def test_earlier_router_that_wins_is_an_error():
     with database("log"), override_settings(DATABASE_ROUTERS=[Nowhere(), *ROUTERS]):
-        assert ids(check_delivery()) == ["E098"]
+        assert ids(check_session_database()) == ["E098"]
 
 
-@pytest.mark.parametrize("level", ["repeatable read", "SERIALIZABLE", "snapshot", 3, 4])
-def test_snapshot_isolation_levels_are_an_error(level):
+@pytest.mark.parametrize(
+    ("vendor", "level"),
+    [
+        *(("mysql", level) for level in ("repeatable read", "SERIALIZABLE", None)),
+        *(("postgresql", level) for level in IsolationLevel if level.name != "READ_COMMITTED"),
+    ],
+)
+def test_other_isolation_levels_are_an_error(monkeypatch, vendor, level):
     options = {"isolation_level": level}
     with database("log", OPTIONS=options), override_settings(DATABASE_ROUTERS=ROUTERS):
-        assert ids(check_delivery()) == ["E099"]
+        monkeypatch.setattr(connections["log"], "vendor", vendor)
+        assert ids(check_session_database()) == ["E099"]
 
 
-@pytest.mark.parametrize("level", ["read committed", "READ COMMITTED", None, 2])
-def test_read_committed_is_accepted(level):
-    options = {"isolation_level": level}
+@pytest.mark.parametrize(
+    ("vendor", "options"),
+    [
+        ("mysql", {}),
+        ("mysql", {"isolation_level": "read committed"}),
+        ("mysql", {"isolation_level": "READ COMMITTED"}),
+        ("postgresql", {}),
+        ("postgresql", {"isolation_level": None}),
+        ("postgresql", {"isolation_level": IsolationLevel.READ_COMMITTED}),
+        ("sqlite", {}),
+    ],
+)
+def test_read_committed_is_accepted(monkeypatch, vendor, options):
     with database("log", OPTIONS=options), override_settings(DATABASE_ROUTERS=ROUTERS):
-        assert check_delivery() == []
+        monkeypatch.setattr(connections["log"], "vendor", vendor)
+        assert check_session_database() == []
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """The calls of sessions that this worker process runs.
 
 ``SessionCallManager`` runs each call in a task of its own, so that a broken connection cancels no
-call. The worker that holds the fencing token of a call runs it: it received the request, it
-received the last answer, or it took the call over from a dead worker. A cancel or an answer takes
-effect in whichever process the call is.
+call. Each event loop has one. The worker process that holds the fencing token of a call runs it: it
+received the request, it received the last answer, or it took the call over from a dead worker. A
+cancel or an answer takes effect in whichever process the call is.
 
 ``SessionAsker`` asks the client. It stores the questions, the answers so far and the outgoing
 messages in one transaction, and parks the call. No process waits in memory for an answer. The
@@ -136,7 +136,9 @@ class SessionAsker:
             [_row(key, digest, one) for digest, (key, one) in questions.items()],
             [encode(one.message) for one in asked],
             known=interaction.known, high_water=interaction.high_water,
-            rounds=interaction.count, is_retry=False,
+            rounds=interaction.count,
+            # ``run_with_retries`` sets it on later attempts: the first commit may have succeeded.
+            is_retry=False,
         )  # fmt: skip
         if not parked:  # cancelled or taken over: this process may write nothing more
             raise Stopped()
@@ -193,7 +195,7 @@ class SessionCallSteps(StepRows):
         return await run_with_retries(calls.step_values, call)
 
     async def aforget(self, call: str) -> None:
-        """Keep the steps, because the call may run again in another process.
+        """Do nothing. The call may run again in another process, which needs the steps.
 
         They are deleted in the transaction that stores the outcome, or right after it.
         """
@@ -269,6 +271,8 @@ class SessionCallManager:
     def _refusal(self, session: Session, call: ClientCall) -> ProtocolError | None:
         if (session.pk, call.id) in self._requests:
             return InvalidRequest(DUPLICATE)
+        # The limit is one of each session. If this event loop runs fewer calls in all, they need
+        # not be counted.
         if call.method in UNCOUNTED or len(self._requests) < settings.CONCURRENT_CALLS:
             return None
         theirs = sum(pk == session.pk for pk, _ in self._requests)
@@ -301,7 +305,8 @@ class SessionCallManager:
         )  # fmt: skip
         if session_call.is_durable and post.stream is None:
             # Store the call before it runs, so that another worker can continue it. Check the
-            # permission first: rows are not written for callers who may not use the tool.
+            # permission first: rows are not written for callers who may not use the tool. The call
+            # of a POST with no other is stored only when it asks or takes long, after the check.
             try:
                 if post.is_single or await self._is_admitted(session_call, server, host):
                     await post.opened()
@@ -341,7 +346,7 @@ class SessionCallManager:
     def _task_ended(self, session_call: SessionCall, task: asyncio.Task[JSON | None]) -> None:
         """Take the outcome of the task. It runs also if the task was cancelled before it started.
 
-        It is a callback of the task, because the code of such a task is never executed.
+        A ``finally`` in the task would not suffice: the code of such a task is never executed.
         """
         self._tasks.discard(task)
         if task.cancelled() or session_call.active.stop.is_set:
@@ -400,8 +405,8 @@ class SessionCallManager:
             )
             if row is None or not here or _is_held(row):
                 return
-            # Before ``claiming`` ends: a recount of the poller would find the claim unknown, and
-            # run the call a second time.
+            # Before ``claiming`` ends. Otherwise the poller could compare the rows of this process
+            # with the calls that run here, miss this one, and run it a second time.
             self._claimed.add(row.pk)
         await self._resume(row)
 
@@ -461,8 +466,8 @@ class SessionCallManager:
             if session_call.is_plain:  # its response is plain JSON, so it never becomes a row
                 return
         id, may = json.dumps(event.id), lambda row: covers(principal, row.scopes)
-        # ``claiming`` holds back the poller's recount. Otherwise it could find the row, still
-        # running but no longer here, and start the call again before the cancel is committed.
+        # Until the cancel is committed, the row says that the call runs, but it is no longer in
+        # ``_rows``. ``claiming`` makes the poller wait, which would start such a call again.
         async with self.poller.claiming():
             row = await run_with_retries(
                 calls.cancel, session, id, may, encode_withdrawals=encode_withdrawals
@@ -474,8 +479,7 @@ class SessionCallManager:
         """Stop a call whose token was revoked or whose user is inactive, as a cancel does."""
         event = Cancelled(session_call.active.call.id, "its owner may not go on")
         # ``no_withdrawals``: write nothing more to a client whose access was revoked.
-        # ``anonymous()`` has no token, so ``covers`` does not compare scopes and the cancel always
-        # succeeds.
+        # This is no request of a client, so scopes are not compared: ``anonymous()`` has no token.
         self.spawn(self._cancelled(session_call.post.session, anonymous(), event, no_withdrawals))
 
     async def end(self, session: Session) -> None:
@@ -483,7 +487,7 @@ class SessionCallManager:
         for session_call in [k for (pk, _), k in self._requests.items() if pk == session.pk]:
             session_call.post.is_gone = True
             session_call.cancel()
-        # As in ``_cancelled``: a recount before the commit would start the calls again.
+        # As in ``_cancelled``: before the commit the poller would start the calls again.
         async with self.poller.claiming():
             await run_with_retries(sessions.end, session)
         theirs = [tail.stream for tail in stream_wakeups() if tail.session == session.pk]
@@ -502,9 +506,9 @@ class SessionCallManager:
                 session_call.cancel()
 
     async def finish(self) -> None:
-        """Wait for the running calls, then release the lease. The caller sets the time limit.
+        """Wait for the running calls, then close the runtime, which releases the lease.
 
-        Other workers take over the calls that are not done by then.
+        The caller sets the time limit. Other workers take over the calls that are not done by then.
         """
         self.is_ending = True
         try:
@@ -516,6 +520,7 @@ class SessionCallManager:
     # Called by the poller.
 
     def running_ids(self) -> Collection[int]:
+        """Return the primary keys of the stored calls that run here or were claimed."""
         return self._rows.keys() | self._claimed
 
     def streams(self) -> Collection[int]:
@@ -523,27 +528,28 @@ class SessionCallManager:
         return self._streams.keys()
 
     def stop(self, ids: Collection[int]) -> None:
+        """Cancel these calls, because the lease of this process may have expired."""
         for id in ids:
             if session_call := self._rows.get(id):
                 session_call.cancel()
 
     def stop_if_lost(self, ids: Collection[int]) -> None:
-        """Cancel those of these calls that this process no longer owns.
+        """Cancel those of these calls that another process cancelled or took over.
 
-        The poller's result may be outdated: an answer may have brought a call back since. So the
-        rows are read again.
+        The rows are read again, because an answer may have restarted a call since the poll.
         """
-        suspects = {id: self._rows[id] for id in ids if id in self._rows}
-        if suspects:
-            self.spawn(self._stop_lost(suspects))
+        possibly_lost = {id: self._rows[id] for id in ids if id in self._rows}
+        if possibly_lost:
+            self.spawn(self._stop_lost(possibly_lost))
 
-    async def _stop_lost(self, suspects: Mapping[int, SessionCall]) -> None:
-        fences = {id: session_call.address.fence for id, session_call in suspects.items()}
-        mine = await run_with_retries(calls.running, fences)
-        for id in suspects.keys() - mine:
-            suspects[id].cancel()
+    async def _stop_lost(self, possibly_lost: Mapping[int, SessionCall]) -> None:
+        fences = {id: session_call.address.fence for id, session_call in possibly_lost.items()}
+        still_mine = await run_with_retries(calls.running, fences)
+        for id in possibly_lost.keys() - still_mine:
+            possibly_lost[id].cancel()
 
     def handle_timeout(self, overdue: Overdue) -> None:
+        """Continue a call whose question has timed out."""
         if overdue.stream is not None:
             wake_readers(StreamWakeup(overdue.stream, changed=True))
         if overdue.call is not None:
@@ -555,7 +561,8 @@ class SessionCallManager:
     def take_over(self, call: Row) -> None:
         """Continue a call that this process took over.
 
-        With ``runs`` = 0 no worker has begun it since its last answer, so it simply continues.
+        ``call.runs`` is the number of runs begun since the last answer. With 0 nothing of the call
+        was executed, so it begins. Otherwise ``recovery`` decides whether it may run again.
         """
         self._claimed.add(call.pk)
         self.spawn(self._continue_taken_over(call) if call.runs else self._resume(call))
@@ -563,8 +570,9 @@ class SessionCallManager:
     def resume(self, call: Row) -> None:
         """Continue a call that this process claimed, and that runs in none of its event loops.
 
-        If the connection broke at the claim of an answer, the call has not begun. Otherwise it may
-        have run, and is taken over with a new fence. So is a call of a former id of this process.
+        If the database connection broke while an answer was claimed, the call has not begun.
+        Otherwise it may have run, and is taken over with a new fence. So is a call of a former id
+        of this process.
         """
         begun = call.runs or not call.fence or (call.pk, call.fence) in self._left
         begun = begun or call.process in lease.former
@@ -578,7 +586,7 @@ class SessionCallManager:
         call's runs, so that the call is not repeated for ever.
         """
         try:
-            # ``hold`` in the job: another id may have begun since the call was claimed.
+            # Call ``hold`` in the job: this process may have got a new id since the claim.
             taken = await run_with_retries(lambda: calls.take_over(row, lease.hold()))
         finally:
             self._claimed.discard(row.pk)
@@ -586,14 +594,14 @@ class SessionCallManager:
             self.take_over(taken)
 
     async def _continue_taken_over(self, row: Row) -> None:
-        logger.warning("Call taken over from a dead process: call=%s", row)
+        logger.warning("Call continues after a takeover: call=%s", row)
         await self._continue(row, verdict)
 
     async def _resume(self, row: Row) -> None:
         await self._continue(row, server_of)
 
     async def _continue(self, row: Row, decide: Decision) -> None:
-        """Continue a stored call as ``decide`` says. Every error becomes a response."""
+        """Continue a stored call as ``decide`` says. An error of ``decide`` becomes a response."""
         session_call = await self._load(row)
         if session_call is None:
             return

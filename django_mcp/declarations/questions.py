@@ -142,7 +142,7 @@ class Elicit(Question):
             if wrong:
                 raise ValueError(f"The URL {self.url!r} of a question {wrong}.")
             return
-        if found := elicitation_checks.secrets(
+        if found := elicitation_checks.find_secret_fields(
             bool if self.schema is None else self.schema, str(self.message)
         ):
             raise ValueError(f"A form must not ask for secrets ({', '.join(found)}). Use url=.")

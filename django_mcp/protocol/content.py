@@ -1,8 +1,10 @@
 """
 Content blocks of tool results, prompts and sampling messages, in the form of the newest revision.
 
-A block is a plain dict with only the given members. The functions check it when they make it, and
-raise ``ValueError`` if it is not valid.
+``protocol.changes`` converts them for older revisions. A block is a plain dict with only the given
+members. ``more`` are optional members, by name. Functions that return a block validate it, and
+raise ``ValueError``. ``text_contents`` and ``blob_contents`` return the contents of a resource,
+whose members are validated when ``embedded_resource`` puts them into a block.
 """
 
 import base64
@@ -22,19 +24,19 @@ TEXTUAL = re.compile(
 
 
 def text(text: str, **more: Any) -> JSON:
-    """Return a text block. ``more``, here and below: ``annotations`` and ``_meta``."""
+    """Return a text block. ``more``: ``annotations _meta``."""
     if isinstance(text, str) and not more:
         return {"type": "text", "text": text}
     return _block("text", more, text=text)
 
 
 def image(data: bytes | str, mime_type: str, **more: Any) -> JSON:
-    """Return an image block; ``data`` is bytes or base64 text."""
+    """Return an image block; ``data`` is bytes or base64 text. ``more``: ``annotations _meta``."""
     return _block("image", more, data=as_base64(data), mimeType=mime_type)
 
 
 def audio(data: bytes | str, mime_type: str, **more: Any) -> JSON:
-    """Return an audio block; ``data`` is bytes or base64 text."""
+    """Return an audio block; ``data`` is bytes or base64 text. ``more``: ``annotations _meta``."""
     return _block("audio", more, data=as_base64(data), mimeType=mime_type)
 
 
@@ -44,12 +46,15 @@ def resource_link(uri: str, name: str, **more: Any) -> JSON:
 
 
 def embedded_resource(contents: JSON, **more: Any) -> JSON:
-    """Return a block that embeds a resource: ``contents`` as reading the resource returns it."""
+    """Return a block that embeds a resource: ``contents`` as reading the resource returns it.
+
+    ``more``: ``annotations _meta``.
+    """
     return _block("resource", more, resource=contents)
 
 
 def tool_use(id: str, name: str, input: JSON, **more: Any) -> JSON:
-    """Return a block for the model's request, in sampling, to use a tool."""
+    """Return a block for the model's request, in sampling, to use a tool. ``more``: ``_meta``."""
     return _block("tool_use", more, id=id, name=name, input=input)
 
 
@@ -98,6 +103,8 @@ def as_base64(data: bytes | str) -> str:
     """Return ``data`` in base64. A string must be base64 already, or else raise ``ValueError``."""
     if isinstance(data, bytes):
         return base64.b64encode(data).decode()
+    if not isinstance(data, str):
+        raise ValueError("data must be bytes, or a string of base64")
     try:
         base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -117,6 +124,7 @@ def _block(type_: str, more: JSON, **values: Any) -> JSON:
 
 # Checking.
 
+_OBJECTS, _LISTS = {"_meta", "input"}, {"content", "icons"}
 _TEXTS = {"type", "text", "mimeType", "uri", "name", "title", "description", "id", "toolUseId"}
 # Type -> the required members of such a block, and all members that it may have.
 BLOCKS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
@@ -144,7 +152,8 @@ def check(block: Any) -> None:
     if missing := required - block.keys():
         raise ValueError(f"A block of type {block['type']} must have {', '.join(sorted(missing))}")
     if unknown := block.keys() - known:
-        raise ValueError(f"A block of type {block['type']} has no {', '.join(sorted(unknown))}")
+        names = ", ".join(sorted(unknown))
+        raise ValueError(f"A block of type {block['type']} must not have {names}")
     for key, value in block.items():
         _check_member(key, value)
 
@@ -152,6 +161,10 @@ def check(block: Any) -> None:
 def _check_member(key: str, value: Any) -> None:
     if key in _TEXTS and not isinstance(value, str):
         raise ValueError(f"{key} must be a string")
+    if key in _OBJECTS and not isinstance(value, dict):
+        raise ValueError(f"{key} must be an object")
+    if key in _LISTS and not isinstance(value, list):
+        raise ValueError(f"{key} must be a list")
     if key in _CHECKS:
         _CHECKS[key](value)
 
@@ -160,11 +173,6 @@ def _check_data(value: Any) -> None:
     if not isinstance(value, str):
         raise ValueError("data must be a string")
     as_base64(value)
-
-
-def _check_object(value: Any) -> None:
-    if not isinstance(value, dict):
-        raise ValueError("input and _meta must be objects")
 
 
 def _check_size(value: Any) -> None:
@@ -191,24 +199,15 @@ def _check_contents(value: Any) -> None:
         raise ValueError("The contents of a resource have a uri, and either text or blob")
 
 
-def _check_list(value: Any) -> None:
-    if not isinstance(value, list):
-        raise ValueError("content and icons must be lists")
-
-
 def _check_blocks(value: Any) -> None:
-    _check_list(value)
     for block in value:
         check(block)
 
 
 _CHECKS: dict[str, Callable[[Any], object]] = {
-    "_meta": _check_object,
     "annotations": _check_annotations,
     "content": _check_blocks,
     "data": _check_data,
-    "icons": _check_list,
-    "input": _check_object,
     "resource": _check_contents,
     "size": _check_size,
 }

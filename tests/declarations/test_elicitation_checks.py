@@ -10,8 +10,8 @@ from django import forms
 from pydantic import BaseModel, create_model
 
 from django_mcp.declarations.elicitation_checks import (
+    find_secret_fields,
     form_problem,
-    secrets,
     url_problem,
     warn_of_links,
 )
@@ -41,26 +41,30 @@ def model_with_field(name, type=str):
 
 @pytest.mark.parametrize("name", SECRET_NAMES)
 def test_field_with_a_secret_name_is_found(name):
-    assert secrets(model_with_field(name)) == [name]
-    assert secrets({"type": "object", "properties": {name: {"type": "string"}}}) == [name]
-    assert secrets(type("Asked", (forms.Form,), {name: forms.CharField()})) == [name]
-    assert secrets(model_with_field(name, int)) == [name]
+    assert find_secret_fields(model_with_field(name)) == [name]
+    assert find_secret_fields({"type": "object", "properties": {name: {"type": "string"}}}) == [
+        name
+    ]
+    assert find_secret_fields(type("Asked", (forms.Form,), {name: forms.CharField()})) == [name]
+    assert find_secret_fields(model_with_field(name, int)) == [name]
 
 
 @pytest.mark.parametrize("name", OTHER_NAMES)
 def test_name_that_only_resembles_a_secret_is_ignored(name):
-    assert secrets(model_with_field(name)) == []
+    assert find_secret_fields(model_with_field(name)) == []
 
 
 @pytest.mark.parametrize("kind", [bool, Colour, Literal["a"], list[Colour]])
 def test_choices_with_a_secret_name_are_ignored(kind):
-    assert secrets(model_with_field("password", kind)) == []
+    assert find_secret_fields(model_with_field("password", kind)) == []
 
 
 def test_field_with_a_secret_title_is_found():
     schema = {"type": "object", "properties": {"a": {"type": "string", "title": "Your PIN"}}}
-    assert secrets(schema) == ["a"]
-    assert secrets(type("Asked", (forms.Form,), {"a": forms.CharField(label="API key")})) == ["a"]
+    assert find_secret_fields(schema) == ["a"]
+    assert find_secret_fields(
+        type("Asked", (forms.Form,), {"a": forms.CharField(label="API key")})
+    ) == ["a"]
 
 
 def test_secret_field_of_a_dataclass_is_found():
@@ -69,7 +73,7 @@ def test_secret_field_of_a_dataclass_is_found():
         user: str
         password: str
 
-    assert secrets(Login) == ["password"]
+    assert find_secret_fields(Login) == ["password"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,7 @@ def test_secret_field_of_a_dataclass_is_found():
     ],
 )
 def test_password_or_hidden_field_of_a_django_form_is_a_secret(field):
-    assert secrets(type("Asked", (forms.Form,), {"a": field})) == ["a"]
+    assert find_secret_fields(type("Asked", (forms.Form,), {"a": field})) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +94,7 @@ def test_password_or_hidden_field_of_a_django_form_is_a_secret(field):
     [forms.BooleanField(), forms.ChoiceField(choices=[("a", "A")]), forms.MultipleChoiceField()],
 )
 def test_choices_of_a_django_form_are_ignored(field):
-    assert secrets(type("Asked", (forms.Form,), {"password": field})) == []
+    assert find_secret_fields(type("Asked", (forms.Form,), {"password": field})) == []
 
 
 def test_check_of_a_form_makes_no_query(django_assert_num_queries, db):
@@ -99,7 +103,7 @@ def test_check_of_a_form_makes_no_query(django_assert_num_queries, db):
         password = forms.CharField()
 
     with django_assert_num_queries(0):
-        assert secrets(Pick) == ["password"] and form_problem(Pick)
+        assert find_secret_fields(Pick) == ["password"] and form_problem(Pick)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +111,8 @@ def test_check_of_a_form_makes_no_query(django_assert_num_queries, db):
     ["Password?", "Your password, please.", "What is your API key?", "Type my PIN", "PIN:"],
 )
 def test_message_that_asks_for_a_secret_text_is_found(message):
-    assert secrets(str, message) == ["answer"]
-    assert secrets(bool, message) == []
+    assert find_secret_fields(str, message) == ["answer"]
+    assert find_secret_fields(bool, message) == []
 
 
 @pytest.mark.parametrize(
@@ -116,7 +120,7 @@ def test_message_that_asks_for_a_secret_text_is_found(message):
     ["Which password policy applies?", "Name?", "Reset the passwords?"],
 )
 def test_message_that_only_mentions_a_secret_is_ignored(message):
-    assert secrets(str, message) == []
+    assert find_secret_fields(str, message) == []
 
 
 def test_name_is_split_into_words():

@@ -7,7 +7,7 @@ from django import forms
 from pydantic import BaseModel
 
 import django_mcp as mcp
-from django_mcp.declarations.elicitation_checks import ASKING, FunctionSource
+from django_mcp.declarations.elicitation_checks import CLIENT_REQUEST_METHODS, FunctionSource
 
 from . import helpers
 from .helpers import problem_ids, single_problem, valid_catalog
@@ -100,6 +100,15 @@ def local_variable(request) -> str:
     return str(request.elicit("Who?", Login))
 
 
+def _closure():
+    Login = Person  # noqa: N806
+
+    def closure_variable(request) -> str:
+        return str(request.elicit("Who?", Login))
+
+    return closure_variable
+
+
 def method_of_another_object(request) -> str:
     client = helpers
     return str(client.elicit("Who?", Login)) + str(helpers.nowhere.elicit("Who?", Login))
@@ -110,7 +119,8 @@ def by_expression(request) -> str:
 
 
 @pytest.mark.parametrize(
-    "function", [valid, local_variable, method_of_another_object, by_expression, a_type]
+    "function",
+    [valid, local_variable, _closure(), method_of_another_object, by_expression, a_type],
 )
 def test_uncertain_cases_are_not_reported(server, function):
     server.tool(function)
@@ -141,7 +151,10 @@ def test_function_without_a_source_is_not_checked(server):
     server.tool(namespace["ask"])
     server.tool(name="a")(functools.partial(by_position))
     valid_catalog(server)
-    assert not FunctionSource(len).does(ASKING) and list(FunctionSource(print).forms()) == []
+    assert (
+        not FunctionSource(len).calls_any_of(CLIENT_REQUEST_METHODS)
+        and list(FunctionSource(print).forms()) == []
+    )
 
 
 # Async tools that write and ask.

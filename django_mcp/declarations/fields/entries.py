@@ -40,9 +40,9 @@ from .keys import (
     key_value,
 )
 from .values import (
-    ANYTHING,
+    ALL_JSON_TYPES,
     FileType,
-    FileURI,
+    MakeURI,
     describe,
     field_schema,
     field_value,
@@ -82,8 +82,8 @@ class Entry:
         """Yield the paths of related rows that the value is read from, for ``select_related``."""
         yield from ()
 
-    def value(self, instance: models.Model, file_uri: FileURI | None, request: Any = None) -> Any:
-        """Return the JSON of the value. ``file_uri`` returns the URI of a file, by name."""
+    def value(self, instance: models.Model, make_uri: MakeURI | None, request: Any = None) -> Any:
+        """Return the JSON of the value. ``make_uri`` returns the URI of a file, by name."""
         raise NotImplementedError
 
     def schema(self) -> JSON:
@@ -118,10 +118,10 @@ class Column(Entry):
     def joins(self) -> Iterator[str]:
         yield from filter(None, [self.path.joins])
 
-    def value(self, instance: models.Model, file_uri: FileURI | None, request: Any = None) -> Any:
+    def value(self, instance: models.Model, make_uri: MakeURI | None, request: Any = None) -> Any:
         field, value = self.path.field, self.path.of(instance)
         if isinstance(value, FieldFile) and isinstance(field_type(field), FileType):
-            return file_value(value, self.name, file_uri)
+            return file_value(value, self.name, make_uri)
         return field_value(field, value)
 
     def schema(self) -> JSON:
@@ -142,7 +142,7 @@ class CompositeKey(Entry):
 
     model: ModelClass
 
-    def value(self, instance: models.Model, file_uri: FileURI | None, request: Any = None) -> Any:
+    def value(self, instance: models.Model, make_uri: MakeURI | None, request: Any = None) -> Any:
         return key_value(instance)
 
     def schema(self) -> JSON:
@@ -210,7 +210,7 @@ class Related(Entry):
             plain = plain.select_related(self.path.joins) if self.path.joins else plain
         return plain.order_by(*names).only(*names, *back)
 
-    def value(self, instance: models.Model, file_uri: FileURI | None, request: Any = None) -> Any:
+    def value(self, instance: models.Model, make_uri: MakeURI | None, request: Any = None) -> Any:
         found = self._related_rows(instance)
         if self.single:
             return self._shown(found) if found is not None else None
@@ -257,7 +257,7 @@ class Typed(Entry):
         if self.field.is_relation:
             yield self.name
 
-    def value(self, instance: models.Model, file_uri: FileURI | None, request: Any = None) -> Any:
+    def value(self, instance: models.Model, make_uri: MakeURI | None, request: Any = None) -> Any:
         value = getattr(instance, self.name)
         return None if value is None else plain_value(self.type.to_json(value))
 
@@ -278,7 +278,7 @@ class Computed(Entry):
     def needs_row(self) -> bool:
         return True
 
-    def value(self, instance: models.Model, file_uri: FileURI | None, request: Any = None) -> Any:
+    def value(self, instance: models.Model, make_uri: MakeURI | None, request: Any = None) -> Any:
         found = plain_value(getattr(instance, self.name))
         if self.returned is not None and not fits(self.returned, found):
             owner = f"{type(instance).__name__}.{self.name}"
@@ -286,7 +286,7 @@ class Computed(Entry):
         return found
 
     def schema(self) -> JSON:
-        return (self.returned or {"type": ANYTHING}) | about(self.function)
+        return (self.returned or {"type": ALL_JSON_TYPES}) | about(self.function)
 
 
 def about(function: Any) -> JSON:
@@ -307,7 +307,7 @@ class Method(Entry):
     def needs_row(self) -> bool:
         return True
 
-    def value(self, instance: models.Model, file_uri: FileURI | None, request: Any = None) -> Any:
+    def value(self, instance: models.Model, make_uri: MakeURI | None, request: Any = None) -> Any:
         given = self.function(instance, request)
         try:
             found = self.type.validate_python(given)

@@ -1,7 +1,8 @@
 """Values of fields as JSON, their JSON Schema, and the field types that ``django_mcp`` registers.
 
-The JSON that ``field_value`` returns always fits ``field_schema``, whatever a row contains: Django
-does not enforce choices, lengths and formats on save. File paths of the server are never in it.
+The JSON that ``field_value`` returns fits ``field_schema``, whatever a row contains: Django does
+not enforce choices, lengths and formats on save, so the schema does not either. File paths of the
+server are never in it.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from django.utils.text import capfirst
 from .columns import JSON, AnyField, column_type, from_datetime
 from .field_types import FieldType, conversion, field_type, or_null, register_field_type
 
-FileURI = Callable[[str], str]
+MakeURI = Callable[[str], str]  # takes the name of a file field
+# With more choices, schema and description list none: models read them in every list of tools.
 MAX_CHOICES = 200
 # "Any JSON" with explicit types, because some clients reject a schema without a type.
-ANYTHING = ["string", "number", "boolean", "object", "array", "null"]
-FILE: JSON = {
+ALL_JSON_TYPES = ["string", "number", "boolean", "object", "array", "null"]
+FILE_VALUE_SCHEMA: JSON = {
     "type": ["object", "null"],
     "properties": {
         "name": {"type": "string", "description": "The file's name, without a folder."},
@@ -44,21 +46,24 @@ FILE: JSON = {
 }
 
 
-def is_known(field: AnyField) -> bool:
+def has_json_form(field: AnyField) -> bool:
     """Whether values of ``field`` can be written as JSON."""
     found = field_type(field)
     if isinstance(found, ArrayType):
-        return is_known(found.base)
+        return has_json_form(found.base)
     return found is not None or column_type(field) is not None
 
 
 def field_value(field: AnyField, value: Any) -> Any:
-    """Return the JSON of ``value``, which is an instance's value of ``field``, saved or not."""
+    """Return the JSON of ``value``, which is an instance's value of ``field``, saved or not.
+
+    ``has_json_form(field)`` must be true.
+    """
     if value is None:
         return None
-    found, stored, kind = conversion(field)
-    if found is not None:
-        return plain_value(found.to_json(value))
+    registered, stored, kind = conversion(field)
+    if registered is not None:
+        return plain_value(registered.to_json(value))
     assert kind is not None
     value = stored.to_python(value.value if isinstance(value, Enum) else value)
     if value is not None and not isinstance(value, kind.python):
@@ -93,23 +98,23 @@ def read_value(field: AnyField, data: Any) -> Any:
     return kind.read(data)
 
 
-def describe(field: Any, way: Iterable[Any] = ()) -> JSON:
+def describe(field: Any, relations: Iterable[Any] = ()) -> JSON:
     """Return ``title`` and ``description`` for a schema, in the active language.
 
     They come from ``verbose_name``, ``help_text`` and the labels of choices. A title that says only
     what the field's name says is left out, because a language model reads it in every list of
-    tools. ``way`` are the foreign keys that lead to the field.
+    tools. ``relations`` are the foreign keys that lead to the field.
     """
-    steps = (*way, field)
+    steps = (*relations, field)
     title = " ".join(str(getattr(each, "verbose_name", each.name)) for each in steps)
     lines = [str(getattr(field, "help_text", "")), _labels(field)]
     description = " ".join(line for line in lines if line)
-    about = (
+    texts = (
         {}
         if _repeats_name(title, " ".join(each.name for each in steps))
         else {"title": capfirst(title)}
     )
-    return about | ({"description": description} if description else {})
+    return texts | ({"description": description} if description else {})
 
 
 def _repeats_name(words: str, name: Any) -> bool:
@@ -117,12 +122,15 @@ def _repeats_name(words: str, name: Any) -> bool:
     return words.casefold() == str(name).replace("_", " ").casefold()
 
 
-def file_value(file: FieldFile, name: str, file_uri: FileURI | None) -> JSON | None:
-    """Return the name, size and URI of a file, or None if there is no file."""
+def file_value(file: FieldFile, field_name: str, make_uri: MakeURI | None) -> JSON | None:
+    """Return the name, size and URI of a file, or None if there is no file.
+
+    There is no URI without ``make_uri``.
+    """
     if not file:
         return None
     shown: JSON = {"name": basename(file.name or ""), "size": _size(file)}
-    return shown | ({"uri": file_uri(name)} if file_uri else {})
+    return shown | ({"uri": make_uri(field_name)} if make_uri else {})
 
 
 def basename(path: str) -> str:
@@ -211,9 +219,9 @@ class BinaryType(FieldType):
 
 @register_field_type("django.db.models.FileField")
 class FileType(FieldType):
-    """A file: its name, size and URI. The tools that write models decide how a file is written."""
+    """A file: its name and size. The tools that create and update rows decide how it is written."""
 
-    schema = FILE
+    schema = FILE_VALUE_SCHEMA
 
     def to_json(self, value: Any) -> JSON | None:
         return file_value(value, self.field.name, None)
@@ -233,7 +241,7 @@ class FilePathType(FieldType):
 class JsonType(FieldType):
     """Any JSON."""
 
-    schema = {"type": ANYTHING}
+    schema = {"type": ALL_JSON_TYPES}
 
     def to_json(self, value: Any) -> Any:
         # Use the field's own encoder. NaN and Infinity are not valid JSON and become null.
@@ -284,7 +292,7 @@ class ArrayType(FieldType):
     def __init__(self, field: Any) -> None:
         super().__init__(field)
         self.base: AnyField = field.base_field
-        if is_known(self.base):
+        if has_json_form(self.base):
             self.schema = {"type": "array", "items": field_schema(self.base, nullable=True)}
 
     def to_json(self, value: Any) -> list[Any]:
@@ -342,6 +350,7 @@ class RangeType(FieldType):
 
 
 ENDS: Sequence[str] = ("lower", "upper")
+# The first match counts: ``bool`` is an ``int``, and ``datetime`` is a ``date``.
 _PLAIN: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
     ((bool, int, type(None)), lambda value: value),
     (float, lambda value: value if math.isfinite(value) else None),

@@ -20,7 +20,7 @@ from .columns import JSON
 from .entries import Column, Entry, Related, Typed, entry_of, method_of
 from .field_types import field_type
 from .keys import ModelClass, Path, field_names
-from .values import FileType, FileURI, basename, is_known
+from .values import FileType, MakeURI, basename, has_json_form
 
 M = TypeVar("M", bound=models.Model)
 
@@ -128,11 +128,11 @@ class FieldSet:
         return [*keys, *own, *named]
 
     def values(
-        self, instance: models.Model, file_uri: FileURI | None = None, request: Any = None
+        self, instance: models.Model, make_uri: MakeURI | None = None, request: Any = None
     ) -> JSON:
-        """Return what clients see of ``instance``. ``file_uri(name)`` returns the URI of a file."""
+        """Return what clients see of ``instance``. ``make_uri(name)`` returns the URI of a file."""
         entries = self.entries.items()
-        return {name: entry.value(instance, file_uri, request) for name, entry in entries}
+        return {name: entry.value(instance, make_uri, request) for name, entry in entries}
 
     def schema(self) -> JSON:
         """Return the JSON Schema of ``values()``, in the active language."""
@@ -170,7 +170,7 @@ def _problems_of_path(name: str, path: Path, *, elsewhere: bool) -> Iterator[str
     ``elsewhere`` says that it belongs to another row.
     """
     field = path.field
-    if not is_known(field):
+    if not has_json_form(field):
         kind = type(field).__name__
         yield (
             f"{name!r} is a {kind}, which cannot be written as JSON. Register a field type "

@@ -113,7 +113,8 @@ def test_key_schema_follows_the_type_of_the_key():
 
 def test_field_that_cannot_be_a_key_is_a_problem():
     assert key_problems(Wearer) == key_problems(LedgerLine) == []
-    assert "blob" in key_problems(Sample, "blob")[0]
+    for name in ("blob", "weight", "checked"):  # the last two have no canonical text
+        assert name in key_problems(Sample, name)[0]
     assert "Did you mean" in key_problems(Sample, "nmae")[0]
     with pytest.raises(ImproperlyConfigured):
         key_schema(Sample, "blob")

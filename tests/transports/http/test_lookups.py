@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import threading
 from typing import Any
 
@@ -99,6 +100,17 @@ def make_session(principal):
         capabilities={},
     )  # fmt: skip
     return id
+
+
+def test_wrapper_around_a_lookup_is_not_bypassed(gate):
+    """``functools.wraps`` copies the attributes of the function, and a check may be in it."""
+
+    class Stricter(type(gate.verifier)):
+        @functools.wraps(type(gate.verifier).lookup)
+        def lookup(self, token, server):
+            return None
+
+    assert batch_of(gate.verifier) is not None and batch_of(Stricter()) is None
 
 
 async def test_waiting_lookups_share_one_job(all_jobs_run, find, gate, alice, bob):
