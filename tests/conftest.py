@@ -60,6 +60,9 @@ SLOW = {
     )
 }  # fmt: skip
 
+# Each module of these packages takes a minute or more.
+LONGEST = {TESTS / name for name in ("hosts", "restarts", "security")}
+
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave slow packages out of a quick run: importing them alone takes seconds."""
@@ -71,9 +74,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
-    """Mark the tests of slow packages, and start slow tests first.
+    """Mark the tests of slow packages, and start the modules that take longest first.
 
-    The run ends earlier if no worker starts a long test when all others have finished.
+    The run ends earlier if no worker starts a long module when all others have finished.
     """
     _give_all_databases(items)
     slow = _slow_packages(config)
@@ -81,7 +84,12 @@ def pytest_collection_modifyitems(
         if not slow.isdisjoint(item.path.parents):
             item.add_marker(pytest.mark.slow)
     yield
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("slow") is None,
+            LONGEST.isdisjoint(item.path.parents),
+        )
+    )
 
 
 def _slow_packages(config: pytest.Config) -> set[Path]:

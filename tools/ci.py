@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 
 from tools import ROOT
 from tools.database_servers import OWN
-from tools.processes import run, run_into
+from tools.processes import run
 
 REPORT = ROOT / "build" / "tests.json"
 
@@ -120,7 +120,7 @@ def heading(label: str, command: Command) -> str:
 
 def outcome(label: str, command: Command, printed: IO[bytes] | None = None) -> Outcome:
     began = time.monotonic()
-    code = run_into(printed, *command) if printed else run(*command)
+    code = run(*command, into=printed)
     return Outcome(label, code, time.monotonic() - began)
 
 

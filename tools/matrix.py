@@ -2,7 +2,8 @@
 
 Every other interpreter that is found gets an environment of its own. The newest Python with the
 newest Django runs all quick tests and the example project; the other pairs run the tests of what
-uses Django most. `--prepare` makes the environments and runs nothing.
+uses Django most, those of all Pythons at the same time. The output of each pair is printed when it
+ends. `--prepare` makes the environments and runs nothing.
 """
 
 import argparse
@@ -10,10 +11,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from tools import ROOT
 from tools.processes import run
@@ -25,9 +28,24 @@ DJANGOS = {
     (3, 13): ("5.2", "6.0", "6.1"),
 }
 PARALLEL = ("-q", "-n", str(os.cpu_count() or 1), "--dist", "loadfile")
+ALONE = ("-q", "-n", "0")
 NEWEST = ((3, 13), "6.1")
 EVERYTHING = ("tests", "tests/example_project", "-m", "not slow")
-ABOUT_DJANGO = ("tests/admin", "tests/bridges", "tests/declarations", "tests/models", "tests/web")
+ABOUT_DJANGO = (
+    "tests/admin",
+    "tests/bridges",
+    "tests/declarations/fields",
+    "tests/declarations/test_elicitation_forms.py",
+    "tests/declarations/test_form_values.py",
+    "tests/declarations/test_model_checks.py",
+    "tests/declarations/test_model_queries.py",
+    "tests/declarations/test_model_resources.py",
+    "tests/declarations/test_permissions.py",
+    "tests/declarations/test_search_tools.py",
+    "tests/models",
+    "tests/oauth/test_admin.py",
+    "tests/web",
+)
 PREPARE = "from tools import environment; environment.prepare(('test',))"
 
 
@@ -67,7 +85,12 @@ def main(arguments: list[str]) -> int:
     options, for_pytest = parser.parse_known_args(arguments)
     if options.prepare:
         return max(map(prepare, others()), default=0)
-    outcomes = [one for python in others() for one in runs(python, for_pytest)]
+    found = list(others())
+    with ThreadPoolExecutor(max(len(found), 1)) as pool:
+        partly = pool.map(lambda python: list(runs(python, for_pytest)), found)
+        outcomes = [one for several in partly for one in several]
+    newest = [python for python in found if python.version == NEWEST[0]]
+    outcomes += [one(python, NEWEST[1], (*PARALLEL, *EVERYTHING, *for_pytest)) for python in newest]
     print("\n".join(["", *map(str, outcomes)]) if outcomes else "No other Python was found.")
     return int(any(outcome.code for outcome in outcomes))
 
@@ -101,14 +124,27 @@ def prepare(python: Interpreter) -> int:
 
 
 def runs(python: Interpreter, arguments: list[str]) -> Iterator[Outcome]:
+    """Run the tests of what uses Django most, with each Django but the newest of the newest."""
     if code := prepare(python):
         yield Outcome(f"Python {python.label}", code, 0.0)
         return
     for django in DJANGOS[python.version]:
-        began = time.monotonic()
-        label = f"Python {python.label}, Django {django}"
-        print(f"\n##### {label}", flush=True)
-        paths = EVERYTHING if (python.version, django) == NEWEST else ABOUT_DJANGO
-        code = run(python.inside, "-m", "pip", "install", "-q", f"django~={django}.0")
-        code = code or run(python.inside, "-m", "pytest", *PARALLEL, *paths, *arguments, **ENVIRON)
-        yield Outcome(label, code, time.monotonic() - began)
+        if (python.version, django) != NEWEST:
+            with tempfile.TemporaryFile() as printed:
+                outcome = one(python, django, (*ALONE, *ABOUT_DJANGO, *arguments), printed)
+                printed.seek(0)
+                print(f"\n{printed.read().decode('utf-8', 'replace')}\n{outcome}", flush=True)
+            yield outcome
+
+
+def one(
+    python: Interpreter, django: str, arguments: Sequence[str], printed: IO[bytes] | None = None
+) -> Outcome:
+    """Install a Django, and run pytest with these arguments."""
+    began = time.monotonic()
+    label = f"Python {python.label}, Django {django}"
+    print(f"\n##### {label}", flush=True)
+    install = (python.inside, "-m", "pip", "install", "-q", f"django~={django}.0")
+    code = run(*install, into=printed)
+    code = code or run(python.inside, "-m", "pytest", *arguments, into=printed, **ENVIRON)
+    return Outcome(label, code, time.monotonic() - began)

@@ -10,22 +10,20 @@ from typing import IO
 from tools import ROOT
 
 
-def run(*command: str, **environ: str | None) -> int:
-    """Run `command` and return its exit code. A variable that is None is removed."""
+def run(*command: str, into: IO[bytes] | None = None, **environ: str | None) -> int:
+    """Run `command` and return its exit code. A variable that is None is removed.
+
+    Its output is written to the file `into`, if there is one.
+    """
     sys.stdout.flush()
     merged = {name: value for name, value in (os.environ | environ).items() if value is not None}
-    return subprocess.run(command, cwd=ROOT, env=merged).returncode
+    errors = None if into is None else subprocess.STDOUT
+    return subprocess.run(command, cwd=ROOT, env=merged, stdout=into, stderr=errors).returncode
 
 
-def run_into(printed: IO[bytes], *command: str) -> int:
-    """Run `command` with its output written to `printed`. Return its exit code."""
-    done = subprocess.run(command, cwd=ROOT, stdout=printed, stderr=subprocess.STDOUT)
-    return done.returncode
-
-
-def module(name: str, *arguments: str, **environ: str | None) -> int:
+def module(name: str, *arguments: str, into: IO[bytes] | None = None, **environ: str | None) -> int:
     """Run a Python module of the environment, such as pytest. Return its exit code."""
-    return run(sys.executable, "-m", name, *arguments, **environ)
+    return run(sys.executable, "-m", name, *arguments, into=into, **environ)
 
 
 def manage(*arguments: str) -> int:

@@ -1,7 +1,8 @@
 """`python -m tools test-all [--only sqlite,browser] [--require postgres] [PYTEST ARGUMENTS]`.
 
 Run every test. The tests of what a database does run on each database; all others run on SQLite.
-A suite that cannot run is skipped, and the reason printed. It is a failure if `--require` names it
+After the SQLite suite, two suites run at a time, and the output of each is printed when it ends. A
+suite that cannot run is skipped, and the reason printed. It is a failure if `--require` names it
 or if CI=true; then a test that has to be skipped in it is a failure too. The exit code is 0 only
 if every suite passed.
 """
@@ -11,8 +12,11 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 from tools import ROOT
@@ -95,6 +99,10 @@ SUITES = {
 }
 
 
+# These wait for other programs most of the time, so they run beside the others.
+BESIDE = ("fields", "fields-postgres", "fields-mariadb", "browser", "clients", "conformance")
+
+
 @dataclass
 class Result:
     """The outcome of a suite."""
@@ -117,7 +125,20 @@ class Result:
 
 def main(arguments: list[str]) -> int:
     options, for_pytest = parse(arguments)
-    results = [run(name, name in options.require, for_pytest) for name in options.only or SUITES]
+    chosen = [name for name in SUITES if name in (options.only or SUITES)]
+    first = [name for name in chosen if name == "sqlite"]
+    lanes = (
+        [name for name in chosen if name in BESIDE],
+        [name for name in chosen if name not in BESIDE and name not in first],
+    )
+
+    def run_lane(names: Sequence[str]) -> list[Result]:
+        return [run(name, name in options.require, for_pytest, apart=all(lanes)) for name in names]
+
+    results = run_lane(first)
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        for found in pool.map(run_lane, lanes):
+            results += found
     report(results)
     return int(any(result.code for result in results))
 
@@ -139,14 +160,17 @@ def suites(text: str) -> list[str]:
     return names
 
 
-def run(name: str, required: bool, for_pytest: list[str]) -> Result:
+def run(name: str, required: bool, for_pytest: list[str], *, apart: bool) -> Result:
+    """Run a suite. If it runs `apart`, beside another one, print its output when it ends."""
     suite = SUITES[name]
     if suite.database != "sqlite" and (absent := why_absent(suite.database)):
         return Result(suite.label, absent=absent, code=int(required))
-    print(f"\n=== {suite.label} ===", flush=True)
+    heading = f"\n=== {suite.label} ==="
+    apart = apart and name != "sqlite"
+    print(f"{suite.label} begins" if apart else heading, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         xml = Path(folder, "junit.xml")
-        environ = ENVIRON | {
+        environ: dict[str, Any] = ENVIRON | {
             "TEST_DATABASE": suite.database,
             "TEST_EVERY_REVISION": "1",
             "TESTS_REQUIRED": "1" if required else None,
@@ -154,7 +178,13 @@ def run(name: str, required: bool, for_pytest: list[str]) -> Result:
         # `-m ""` takes back the "not slow" of pyproject.toml.
         arguments = ("-m", "", *suite.options, *suite.paths, *for_pytest, f"--junitxml={xml}")
         began = time.monotonic()
-        code = module("pytest", *arguments, **environ)
+        if apart:
+            with tempfile.TemporaryFile() as printed:
+                code = module("pytest", *arguments, into=printed, **environ)
+                printed.seek(0)
+                print(f"{heading}\n{printed.read().decode('utf-8', 'replace')}", flush=True)
+        else:
+            code = module("pytest", *arguments, **environ)
         seconds = time.monotonic() - began
         return Result(suite.label, *counted(xml), seconds=seconds, code=code)
 

@@ -109,7 +109,7 @@ def test_may_authorize_function(project):
 def test_revocation_of_users_who_left(project):
     agent = registered("dcr")
     alice, bob = (get_user_model().objects.create_user(name) for name in ("alice", "bob"))
-    alice.groups.add(Group.objects.create(name="left"))
+    alice.groups.add(Group.objects.create(name="contractors"))
     hers, his = issued(alice, agent), issued(bob, agent)
     run(ENDING)
     assert not is_accepted(hers) and is_accepted(his)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
 from django.db.models.signals import post_delete, post_save
 
 from django_mcp.changes import capture
@@ -20,12 +21,19 @@ PAGE = ROOT / "docs/reference/permissions.md"
 def page_code():
     """The code of the page, with Token as the row of the permission backend."""
     (code,) = blocks(PAGE, "python")
-    code = code.replace("guardian.models import User", "django_mcp.models import Token as User")
+    guardian = "from guardian.models import GroupObjectPermission, UserObjectPermission"
+    assert guardian in code
+    code = code.replace(
+        guardian,
+        "from django.contrib.contenttypes.models import ContentType as GroupObjectPermission\n"
+        "from django_mcp.models import Token as UserObjectPermission",
+    )
     found: dict[str, Any] = {}
     exec(compile(code, str(PAGE), "exec", dont_inherit=True), found)
     yield found
     for signal in (post_save, post_delete):
-        assert signal.disconnect(found["rights_changed"], sender=Token)
+        for sender in (Token, ContentType):
+            assert signal.disconnect(found["object_permission_changed"], sender=sender)
 
 
 @pytest.mark.django_db

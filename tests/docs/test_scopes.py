@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission
+from django.contrib.auth.models import Group, Permission
 from django.core.management import call_command
 from django.test import override_settings
 
@@ -50,6 +50,7 @@ def shop(monkeypatch, server, settings):
 def user_with_all_permissions(alice):
     """Somebody who may do all of it."""
     alice.user_permissions.set(Permission.objects.filter(content_type__app_label="shop"))
+    alice.groups.add(Group.objects.create(name="accounting"))
     return type(alice).objects.get(pk=alice.pk)
 
 
