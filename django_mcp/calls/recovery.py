@@ -119,7 +119,7 @@ def last_progress(stream: int, token: Id) -> float | None:
     return None
 
 
-AGAIN = Overloaded("The server is about to end. Try again.", data={"retryAfter": 1})
+AGAIN = Overloaded("The server is shutting down. Try again.", data={"retryAfter": 1})
 
 
 def shutdown_error(session_call: SessionCall, row: Row) -> JSON:

@@ -1,7 +1,7 @@
 """The decorators ``mcp.tool``, ``mcp.prompt`` and ``mcp.resource``, and ``mcp.register``.
 
-They declare on the default server, or on ``server`` if it is given, and work like the server's
-methods of the same names.
+They add a declaration to the default server, or to ``server`` if it is given, like the server's
+methods of the same names. They only record it: declarations are resolved when they are first used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def tool(*, server: Server | None = None, **options: Any) -> Callable[[F], F]: .
 def tool(function: Any = None, /, *, server: Server | None = None, **options: Any) -> Any:
     """Expose a function as a tool: ``@mcp.tool`` or ``@mcp.tool(permission=...)``.
 
-    Options: name, title, permission, server, read_only, destructive, atomic.
+    Options: ``server``, and the attributes of ``Tool``, such as name, title, permission, read_only,
+    destructive and atomic.
     """
     return (server or default_server)._decorate("tool", function, options)
 
@@ -36,14 +37,14 @@ def prompt(function: F, /) -> F: ...
 @overload
 def prompt(*, server: Server | None = None, **options: Any) -> Callable[[F], F]: ...
 def prompt(function: Any = None, /, *, server: Server | None = None, **options: Any) -> Any:
-    """Expose a function as a prompt. Options: name, title, permission, server."""
+    """Expose a function as a prompt. Options: ``server``, and the attributes of ``Prompt``."""
     return (server or default_server)._decorate("prompt", function, options)
 
 
 def resource(uri: str, /, *, server: Server | None = None, **options: Any) -> Callable[[F], F]:
     """Expose a function as the resource at ``uri``, which is a URI or an RFC 6570 template.
 
-    Options: name, title, permission, server, and the attributes of ``Resource``.
+    Options: ``server``, and the attributes of ``Resource``.
     """
     return (server or default_server).resource(uri, **options)
 
@@ -61,7 +62,9 @@ def register(
 def register(*things: Any, server: Server | None = None) -> Any:
     """Expose classes.
 
-    Write ``@register(Model)`` above a ``ModelResource``, and ``@register`` above other classes.
-    ``register(Model, Resource)`` does the same as a statement.
+    ``@register(Invoice)`` declares the ``ModelResource`` below it, for one or more models.
+    ``@register(InvoiceForm)`` declares a form tool, and ``@register`` any other class. Without a
+    decorator, write ``register(Invoice, InvoiceResource)``: if the last argument is a declaration,
+    it is registered and returned.
     """
     return (server or default_server).register(*things)

@@ -43,7 +43,7 @@ class Loop:
         self._runner = asyncio.Runner()
         # Functions of the test that coroutines want called, each with the future for its result.
         self._pending_functions: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
-        self._has_functions: asyncio.Event | None = None  # set when one is added
+        self._function_added: asyncio.Event | None = None  # set when one is added
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of ``work``. Run the test's functions in between."""
@@ -65,29 +65,29 @@ class Loop:
 
     async def _run_until(self, task: asyncio.Task[Any]) -> None:
         """Run until the task is done or a function of the test has to be called."""
-        self._has_functions = asyncio.Event()
+        self._function_added = asyncio.Event()
         if self._pending_functions:
             return
-        has_functions = asyncio.ensure_future(self._has_functions.wait())
-        await asyncio.wait([task, has_functions], return_when=asyncio.FIRST_COMPLETED)
-        has_functions.cancel()
+        waiter = asyncio.ensure_future(self._function_added.wait())
+        await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED)
+        waiter.cancel()
 
-    def _call_function(self, function: Callable[[], Any], answer: asyncio.Future[Any]) -> None:
+    def _call_function(self, function: Callable[[], Any], result: asyncio.Future[Any]) -> None:
         wait_for_jobs()
         try:
             value = function()
         except Exception as error:
-            answer.set_exception(error)
+            result.set_exception(error)
         else:
-            answer.set_result(value)
+            result.set_result(value)
 
     async def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call ``function`` in the test's thread while the event loop is paused."""
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._pending_functions.append((partial(function, *args), answer))
-        if self._has_functions is not None:
-            self._has_functions.set()
-        return await answer
+        result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._pending_functions.append((partial(function, *args), result))
+        if self._function_added is not None:
+            self._function_added.set()
+        return await result
 
     def close(self) -> None:
         if not _is_running():
@@ -123,7 +123,7 @@ class Client:
     """
 
     def __init__(self, user: Any = None, **options: Unpack[Options]) -> None:
-        self._loop, self._is_first = Loop(), True
+        self._loop, self._owns_loop = Loop(), True  # clients of ``acting_as`` share the loop
         self._inner = _Inner(self._loop, user, options)
         self._others: list[Client] = []
 
@@ -138,7 +138,7 @@ class Client:
     def acting_as(self, user: Any, **options: Unpack[Options]) -> Self:
         """Return another client for ``user``, with this one's options updated by ``options``."""
         made = object.__new__(type(self))
-        made._loop, made._is_first = self._loop, False  # all clients share one event loop
+        made._loop, made._owns_loop = self._loop, False
         changed: Options = {**self._inner.options, **options}
         made._inner, made._others = _Inner(self._loop, user, changed), []
         self._others.append(made)
@@ -158,7 +158,7 @@ class Client:
                 other.close()
             self._run(self._inner.close())
         finally:
-            if self._is_first:
+            if self._owns_loop:
                 self._loop.close()
 
     def __enter__(self) -> Self:
@@ -178,7 +178,10 @@ class Client:
     # Requests.
 
     def call(self, tool: str, /, **arguments: Any) -> Result:
-        """Call a tool, answer its questions, and return the result. Rows may be passed for keys."""
+        """Call a tool, answer its questions, and return the result.
+
+        A row can be passed instead of its key.
+        """
         return self._run(self._inner.call(tool, **arguments))
 
     def start(self, tool: str, /, **arguments: Any) -> Running:
@@ -246,7 +249,7 @@ class Client:
     # Questions and notifications.
 
     def answers(self, **given: Any) -> Self:
-        """Set answers to later questions: values or functions.
+        """Set the answers to all later questions of these kinds: values or functions.
 
         ``elicit``: a dict, the value of a form's only field, ``DECLINE`` or ``CANCEL``, or a
         function of (message, schema) that returns one of these. ``visit``: ``True``, ``DECLINE`` or

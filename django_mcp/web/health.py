@@ -120,7 +120,7 @@ readiness = Service(Readiness)
 
 def _local_problems() -> Iterator[str]:
     """Yield the reasons that need no query."""
-    if draining().ending:
+    if draining().is_shutting_down:
         yield "ending"
     if not threads.is_ready():
         yield "threads"

@@ -208,9 +208,9 @@ def test_nginx_serves_the_folder_that_collectstatic_writes():
 
 
 def test_stop_timeouts_exceed_the_shutdown_grace():
-    from django_mcp.transports.http.shutdown import ANSWER_SECONDS, CANCEL_SECONDS, GRACE
+    from django_mcp.transports.http.shutdown import ANSWER_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
 
-    needed = GRACE["SIGTERM"] + ANSWER_SECONDS + 2 * CANCEL_SECONDS
+    needed = GRACE_SECONDS["SIGTERM"] + ANSWER_SECONDS + 2 * CANCEL_SECONDS
     assert int(dict(shown.service())["TimeoutStopSec"]) > needed
     for worker in ("web1", "web2"):
         assert int(SERVICES[worker]["stop_grace_period"].removesuffix("s")) > needed

@@ -387,7 +387,7 @@ def test_stopping_process_does_not_release_streams_of_older_revisions(join, revi
 
 
 async def about_to_end() -> None:
-    draining().ending = True
+    draining().is_shutting_down = True
 
 
 # The stream of a session.

@@ -157,7 +157,7 @@ def test_hanging_database_blocks_one_thread_and_times_out(site, no_cache, monkey
 
 def test_shutting_down_process_is_not_ready(site):
     async def end():
-        draining().ending = True
+        draining().is_shutting_down = True
 
     site.run(end())
     with count_queries() as queries:

@@ -27,7 +27,7 @@ from . import legacy_sse, sessions, stateless
 from .authentication import check_session, identify
 from .request import Application, ClientDisconnected, Exchange, RequestRejected
 from .security import challenge, guard, preflight
-from .shutdown import ENDING, RETRY_AFTER, UNKNOWN
+from .shutdown import OUTCOME_UNKNOWN_ERROR, RETRY_AFTER_HEADERS, SHUTTING_DOWN_ERROR
 from .stateless import STATELESS_REVISIONS
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
         except ClientDisconnected:
             pass
         except Busy as error:
-            await exchange.refuse(RequestRejected(503, Overloaded(str(error)), RETRY_AFTER))
+            await exchange.refuse(RequestRejected(503, Overloaded(str(error)), RETRY_AFTER_HEADERS))
         except Exception as error:
             await exchange.refuse(_failed(error))
 
@@ -86,10 +86,10 @@ def _failed(error: Exception) -> RequestRejected:
     if is_unmigrated(error):
         # Without a traceback: until the migrations run, every request would log one.
         logger.error("%s (%s)", UNMIGRATED, str(error).partition("\n")[0])
-        return RequestRejected(503, UNMIGRATED, RETRY_AFTER)
+        return RequestRejected(503, UNMIGRATED, RETRY_AFTER_HEADERS)
     if isinstance(error, BROKEN):
         logger.exception("Request rejected: a database cannot be reached")
-        return RequestRejected(503, UNREACHABLE, RETRY_AFTER)
+        return RequestRejected(503, UNREACHABLE, RETRY_AFTER_HEADERS)
     logger.exception("A request failed")
     return RequestRejected(500, InternalError())
 
@@ -199,7 +199,7 @@ def is_visit(exchange: Exchange) -> bool:
 
 
 async def watched(exchange: Exchange, work: Awaitable[None]) -> None:
-    """Await ``work`` as an open request: ``Exchange.cut`` may cancel it before its end."""
+    """Await ``work`` as an open request: ``Exchange.cancel`` may cancel it before its end."""
     requests = exchange.open_requests
     requests.open.add(exchange)
     requests.first_checks.join(exchange)
@@ -224,7 +224,7 @@ def _ended(exchange: Exchange) -> RequestRejected:
     503 invites a retry, so it is only for requests that cannot have had an effect.
     """
     return (
-        RequestRejected(500, UNKNOWN)
+        RequestRejected(500, OUTCOME_UNKNOWN_ERROR)
         if exchange.at_work
-        else RequestRejected(503, ENDING, RETRY_AFTER)
+        else RequestRejected(503, SHUTTING_DOWN_ERROR, RETRY_AFTER_HEADERS)
     )

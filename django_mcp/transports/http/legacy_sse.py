@@ -35,7 +35,7 @@ from ...storage.jobs import run_with_retries
 from ...storage.wakeups import Event, StreamWakeup, wake_readers
 from .request import RequestRejected
 from .sessions import GONE, attend, handle_events, run_initialize
-from .shutdown import RETRY_AFTER
+from .shutdown import RETRY_AFTER_HEADERS
 from .streams import RETRY_MILLISECONDS, StreamPosition, follow, may_hear
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ async def _refuse(exchange: Exchange, post_response: PostResponse) -> None:
     # The calls refer to the response. Without this, the reference cycle would keep all of it in
     # memory until the garbage collector runs.
     post_response.calls.clear()
-    await exchange.text(503, texts[0] if texts else "", RETRY_AFTER)
+    await exchange.text(503, texts[0] if texts else "", RETRY_AFTER_HEADERS)
 
 
 async def _say(session: Session, messages: Sequence[JSON]) -> None:

@@ -27,7 +27,7 @@ from ...protocol import http_rules
 from ...protocol.jsonrpc import Id, InvalidRequest, Overloaded, ProtocolError, encode
 from ...protocol.revisions import LATEST_HANDSHAKE, encode_error
 from ...runtime.address_probe import REQUEST_HEADER as ADDRESS_PROBE
-from .shutdown import ENDING, RETRY_AFTER, draining
+from .shutdown import RETRY_AFTER_HEADERS, SHUTTING_DOWN_ERROR, draining
 
 if TYPE_CHECKING:
     from ...auth.principal import Principal
@@ -235,7 +235,7 @@ class Exchange:
         except Exception:
             logger.exception("The connection of a client failed; its call is stopped")
             self.gone = True
-        self.cut()
+        self.cancel()
 
     async def left(self) -> None:
         """Wait until the client disconnects. Call it only after the body was read."""
@@ -279,19 +279,19 @@ class Exchange:
             self.when_revoked()
         else:
             self.is_revoked = True
-            self.cut()
+            self.cancel()
 
     def shut_down(self) -> None:
         if self.when_ending is not None:
             self.when_ending()
 
-    def late(self) -> None:
+    def respond_or_stop(self) -> None:
         if self.when_late is not None:
             self.when_late()
         else:
-            self.cut()
+            self.cancel()
 
-    def cut(self) -> None:
+    def cancel(self) -> None:
         """Cancel the task that answers the request."""
         if self.stop is not None:
             self.stop()
@@ -319,9 +319,9 @@ class Exchange:
 
         ``about`` is the id of the JSON-RPC request.
         """
-        if self.open_requests.ending:
-            error = Overloaded(str(ENDING), data=ENDING.data, about=about)
-            raise RequestRejected(503, error, (*RETRY_AFTER, *CLOSE))
+        if self.open_requests.is_shutting_down:
+            error = Overloaded(str(SHUTTING_DOWN_ERROR), data=SHUTTING_DOWN_ERROR.data, about=about)
+            raise RequestRejected(503, error, (*RETRY_AFTER_HEADERS, *CLOSE))
 
     # The response. These raise ``ClientDisconnected`` if the server reports that the client has
     # disconnected.

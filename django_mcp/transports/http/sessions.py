@@ -31,7 +31,7 @@ from ...storage.jobs import run_with_retries
 from ...storage.wakeups import StreamWakeup, wake_readers
 from .request import Pairs, RequestRejected
 from .security import check_names, check_scopes
-from .shutdown import draining, retry_after
+from .shutdown import draining, retry_after_headers
 from .streams import (
     EventIdEncoding,
     StreamPosition,
@@ -150,7 +150,7 @@ def attend() -> None:
     A process that is shutting down only finishes the calls that it has begun.
     """
     process = draining()
-    call_manager().is_ending |= process.ending
+    call_manager().is_ending |= process.is_shutting_down
     process.at_start.add(finish_calls)
     broadcaster.start()
 
@@ -240,7 +240,7 @@ async def _at_once(
     texts = post_response.texts
     if batch:
         await exchange.text(200, f"[{','.join(texts)}]")
-    elif overload := retry_after(responses[0]):
+    elif overload := retry_after_headers(responses[0]):
         await exchange.text(503, texts[0], overload)
     else:
         called = bool(post_response.calls)
@@ -318,18 +318,18 @@ class RunningSessionCalls:
     task: asyncio.Task[None]
 
     async def wait(self) -> None:
-        with draining().working(self):
+        with draining().track(self):
             await call_manager().finish()
 
     def shut_down(self) -> None:
         """Do nothing: the calls may use the grace period."""
 
-    def late(self) -> None:
+    def respond_or_stop(self) -> None:
         """Do nothing: each connection answers its own calls."""
 
     def revoke(self) -> None:
         """Do nothing: each call is revoked by its own owner."""
 
-    def cut(self) -> None:
+    def cancel(self) -> None:
         """Stop waiting: other processes take over the calls that have not finished."""
         self.task.cancel()

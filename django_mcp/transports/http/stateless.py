@@ -49,7 +49,7 @@ from ...protocol.revisions import REVISIONS
 from .authentication import expiry_of, still, until
 from .request import ClientDisconnected, RequestRejected
 from .security import check_names, check_scopes
-from .shutdown import ENDING, retry_after
+from .shutdown import SHUTTING_DOWN_ERROR, retry_after_headers
 
 if TYPE_CHECKING:
     from ...auth.principal import Principal
@@ -221,7 +221,7 @@ class StatelessCall:
     async def run(self) -> None:
         """Run the call and answer it; stop it if the client disconnects."""
         self._exchange.stop = self._active.stop.set
-        self._active.interrupt = self._exchange.cut
+        self._active.interrupt = self._exchange.cancel
         timer = self._exchange.open_requests.keep_alives
         timer.join(self._outbox)
         try:
@@ -249,8 +249,8 @@ class StatelessCall:
 
     def _stopped(self) -> JSON:
         """Return the error for a call that was stopped while its client was connected."""
-        is_ending = self._exchange.open_requests.ending
-        stopped = ENDING if is_ending else InternalError("The call was stopped")
+        is_ending = self._exchange.open_requests.is_shutting_down
+        stopped = SHUTTING_DOWN_ERROR if is_ending else InternalError("The call was stopped")
         return self._connection.error(self._call, self._active.refusal or stopped)
 
     async def _answer(self, message: JSON) -> None:
@@ -266,7 +266,7 @@ class StatelessCall:
         self._outbox.close()
         if "error" not in message:
             await self._exchange.text(200, text)
-        elif later := retry_after(message):
+        elif later := retry_after_headers(message):
             await self._exchange.text(503, text, later)
         else:
             status = http_rules.status(message, handshake=False, called=True)

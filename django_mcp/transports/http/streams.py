@@ -153,7 +153,7 @@ class ClientPinger:
         )  # fmt: skip
         # The task may be blocked in a write to a client that reads nothing. Only a cancellation
         # ends that.
-        self._exchange.cut()
+        self._exchange.cancel()
 
     def take(self) -> bytes:
         """Return the ping to write now, encoded as an SSE event, or ``b""`` if none is due."""
@@ -310,7 +310,7 @@ def _watch_ends(exchange: Exchange, tail: StreamReader, encoding: StreamEncoding
         exchange.when_late = partial(_late, tail)
     # A shutdown may have called the callbacks of this request before they were set.
     process = draining()
-    if process.ending and exchange.when_ending is not None:
+    if process.is_shutting_down and exchange.when_ending is not None:
         exchange.when_ending()
     if process.is_late and exchange.when_late is not None:
         exchange.when_late()

@@ -38,23 +38,23 @@ class OpenRequest:
         if self.ends:
             self.over.set()
 
-    def late(self) -> None:
-        self.cut()
+    def respond_or_stop(self) -> None:
+        self.cancel()
 
-    def cut(self) -> None:
+    def cancel(self) -> None:
         self.cuts += 1
         if self.cuts >= self.yields:
             self.over.set()
 
     async def run(self) -> None:
-        with draining().working(self):
+        with draining().track(self):
             await self.over.wait()
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
     """Shorten the grace periods, and use signals that the test runner does not use."""
-    monkeypatch.setattr(module, "GRACE", {"SIGUSR1": GRACE, "SIGUSR2": GRACE})
+    monkeypatch.setattr(module, "GRACE_SECONDS", {"SIGUSR1": GRACE, "SIGUSR2": GRACE})
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(module, "CANCEL_SECONDS", 0.1)
 
@@ -128,7 +128,7 @@ async def test_request_is_asked_to_end_once():
 
 async def test_finish_returns_at_once_without_open_requests():
     await asyncio.wait_for(draining().finish(LONG_SECONDS), LONG_SECONDS / 2)
-    assert draining().ending
+    assert draining().is_shutting_down
 
 
 # Signals.
@@ -139,7 +139,7 @@ async def test_signal_is_passed_on_after_all_requests_ended(received_signals):
     await start(work)
     signal.raise_signal(NUMBER)
     await asyncio.sleep(0.05)
-    assert draining().ending and received_signals == []
+    assert draining().is_shutting_down and received_signals == []
     work.over.set()
     await until(lambda: received_signals)
     assert received_signals == [NUMBER]
@@ -165,7 +165,7 @@ async def test_second_signal_passes_both_on_at_once(received_signals):
 
 
 async def test_second_signal_ends_the_grace_period(received_signals, monkeypatch):
-    monkeypatch.setattr(module, "GRACE", {"SIGUSR1": 30.0})
+    monkeypatch.setattr(module, "GRACE_SECONDS", {"SIGUSR1": 30.0})
     monkeypatch.setattr(module, "SECOND_SIGNAL_SECONDS", 0.05)
     work = OpenRequest(ends=False)
     (task,) = await start(work)
@@ -271,7 +271,7 @@ async def test_signal_in_a_forked_child_is_passed_on_at_once(received_signals):
     handler = signal.getsignal(NUMBER)
     handler._process += 1  # as in a forked child
     signal.raise_signal(NUMBER)
-    assert received_signals == [NUMBER] and not draining().ending
+    assert received_signals == [NUMBER] and not draining().is_shutting_down
 
 
 # Responses.
@@ -381,7 +381,7 @@ async def test_signal_before_the_first_request_starts_the_shutdown(received_sign
     await up.wait()
     signal.raise_signal(NUMBER)
     await asyncio.wait_for(_told(received_signals), LONG_SECONDS)
-    assert draining().ending
+    assert draining().is_shutting_down
     lifespan.cancel()
 
 
