@@ -150,7 +150,7 @@ def method(name: str, capability: str = "") -> Callable[[Method], Method]:
 async def dispatch(run: CallRun) -> JSON:
     """Return the result of a call. Raise ``ProtocolError``, ``RunEnded`` or ``DatabaseBroke``."""
     function, capability = METHODS[run.call.method]
-    if lacks(run.server, run.call.method):
+    if capability and capability not in run.server._catalog.capabilities:
         raise MethodNotFound(f"This server has no {capability}.")
     run.request.asks = run.call.method in ASKING
     try:

@@ -94,11 +94,7 @@ class ActivityCounter:
             if key in self._counts or len(self._counts) < MAX_PENDING_ROWS:
                 count, _last = self._counts.get(key, (0, at))
                 self._counts[key] = (count + 1, at)
-        self._schedule_write()
-
-    def _schedule_write(self) -> None:
-        """Schedule one write for all calls of the next ``WRITE_INTERVAL_SECONDS`` seconds."""
-        now = time.monotonic()
+        now = time.monotonic()  # one write for all calls of the next ``WRITE_INTERVAL_SECONDS``
         if now >= self._next_write:
             self._next_write = now + WRITE_INTERVAL_SECONDS
             asyncio.get_running_loop().call_later(WRITE_INTERVAL_SECONDS, self._start_write)
