@@ -330,6 +330,7 @@ def _small_packets(alias: str) -> Iterator[CheckMessage]:
         return
     limits = {
         "RESULT_SIZE": int(settings.RESULT_SIZE),
+        # None: without a limit there is no size to which the server could be set.
         "DATA_UPLOAD_MAX_MEMORY_SIZE": django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0,
     }
     for name, size in limits.items():

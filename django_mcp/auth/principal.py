@@ -23,6 +23,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 from urllib.parse import quote, unquote
 
+from django.conf import settings as django_settings
 from django.utils.crypto import salted_hmac
 from django.utils.module_loading import import_string
 
@@ -351,7 +352,13 @@ def network_digest(remote: str, ipv6_bits: int, purpose: str) -> str:
 
     An IPv4 address is a network of its own. Requests without an address come from one network.
     """
-    made = salted_hmac(f"django_mcp.{purpose}", _network(remote, ipv6_bits), algorithm="sha256")
+    return _keyed_digest(remote, ipv6_bits, purpose, django_settings.SECRET_KEY)
+
+
+@lru_cache(maxsize=1_000)  # each request of an anonymous client needs it
+def _keyed_digest(remote: str, ipv6_bits: int, purpose: str, secret: str) -> str:
+    network = _network(remote, ipv6_bits)
+    made = salted_hmac(f"django_mcp.{purpose}", network, secret, algorithm="sha256")
     return made.hexdigest()[:HALF_DIGEST_LENGTH]
 
 

@@ -78,8 +78,8 @@ class ActivityCounter:
 
         Calls without a token of an OAuth client of this site are ignored.
         """
-        auth, application_model = call.principal.auth, get_application_model()
-        if auth is None or not isinstance(auth.application, application_model):
+        auth = call.principal.auth
+        if auth is None or not isinstance(auth.application, get_application_model()):
             return
         at = timezone.now().replace(second=0, microsecond=0)
         key = ActivityKey(
