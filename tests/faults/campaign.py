@@ -34,8 +34,8 @@ TELLING = 30.0  # seconds between two lines of how far it is
 SOON, TURN = 10.0, 0.1  # seconds for a worker to be up, and between two looks
 AT_ONCE = 16  # faults that wait for their moment
 SERVERS = {"uvicorn": 6, "daphne": 3, "granian": 1}
-# What has not struck in time gets more of it, at most as long again: by what each class is done.
-MORE, ATTEMPTS, LATE, LOOKS = 1.0, 5, 100_000, 1_000_000
+# What has not struck in time is repeated, for at most three times as long: how each class is done.
+MORE, ATTEMPTS, LATE, LOOKS = 3.0, 20, 100_000, 1_000_000
 LAST = {
     "k": ("kill", ""),
     "b": ("kill", ""),
