@@ -19,7 +19,7 @@ def test_checks_are_registered_with_a_tag():
     ours = [check for check in registry.get_checks() if "django_mcp" in check.tags]
     names = [check.__name__ for check in ours if ".oauth." not in check.__module__]
     assert sorted(names) == [
-        "check_declarations", "check_delivery", "check_issuers", "check_settings",
+        "check_declarations", "check_issuers", "check_session_database", "check_settings",
     ]  # fmt: skip
     deployed = registry.get_checks(include_deployment_checks=True)
     assert "check_deployment" in {check.__name__ for check in deployed}

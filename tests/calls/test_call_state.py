@@ -57,13 +57,13 @@ def test_stopped_run_is_cancelled(server):
 @pytest.mark.parametrize(
     "method, params, subject",
     [
-        ("tools/call", {"name": "refund"}, "tools/call refund"),
-        ("resources/read", {"uri": "shop://x"}, "resources/read shop://x"),
-        ("tools/list", {}, "tools/list"),
-        ("tools/call", {"name": None}, "tools/call"),
-        ("tools/call", {"name": ["x"]}, "tools/call ['x']"),
-        ("tools/call", {"name": "x\nERROR forged"}, "tools/call x\\nERROR forged"),
-        ("tools/call", {"name": "x" * 1000}, "tools/call " + "x" * 200),
+        ("tools/call", {"name": "refund"}, "method=tools/call name='refund'"),
+        ("resources/read", {"uri": "shop://x"}, "method=resources/read uri='shop://x'"),
+        ("tools/list", {}, "method=tools/list"),
+        ("tools/call", {"name": None}, "method=tools/call"),
+        ("tools/call", {"name": ["x"]}, "method=tools/call name=\"['x']\""),
+        ("tools/call", {"name": "x\nERROR forged"}, "method=tools/call name='x\\nERROR forged'"),
+        ("tools/call", {"name": "x" * 1000}, f"method=tools/call name='{'x' * 200}'"),
     ],
 )
 def test_subject_names_the_requested_object_on_one_line(server, method, params, subject):

@@ -43,10 +43,9 @@ def test_denial_reason_is_logged_under_debug_only(connect, guarded, alice, setti
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == (3 if debug else 0)
     if debug:
-        assert "tool purge (" in told[0] and told[0].endswith(
-            "for alice: lacks shop.delete_invoice"
-        )
-        assert "for nobody: the caller is not authenticated" in told[1]
+        assert "declaration=tool purge (" in told[0]
+        assert told[0].endswith("user=alice reason=lacks shop.delete_invoice")
+        assert "user=nobody reason=the caller is not authenticated" in told[1]
         assert "prompt never (" in told[2] and "returned False" in told[2]
 
 

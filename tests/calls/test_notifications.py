@@ -243,7 +243,7 @@ def test_notifications_over_the_rate_limit_are_dropped(settings, caplog):
     assert [message["method"].split("/")[1] for message in sent] == [
         "progress", "message", "progress",
     ]  # fmt: skip
-    assert "Too many log" in caplog.text and "Too many progress" in caplog.text
+    assert "too many: kind=log" in caplog.text and "too many: kind=progress" in caplog.text
 
 
 # Runs that come where an earlier one has been.

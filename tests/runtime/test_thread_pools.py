@@ -461,7 +461,7 @@ async def test_stuck_threads_are_counted_and_logged_once(wide_pool, gate, monkey
     assert wide_pool.stuck() == 2 and not wide_pool.is_ready()
     for _ in range(3):
         await wide_pool.run(time.monotonic)
-    assert caplog.text.count("2 threads of the pool 'test'") == 1
+    assert caplog.text.count("Threads are stuck: threads=2 pool=test") == 1
     gate.set()
     await asyncio.gather(*first)
     await until(lambda: not wide_pool._start_times)

@@ -41,8 +41,8 @@ def test_tool_entry_shows_its_hints_and_needs(server):
         server.tool(permission=mcp.PUBLIC, name=name, **hints)(tool)
 
     @server.register
-    class ClientExchange(mcp.Tool):
-        """ClientExchange."""
+    class Talk(mcp.Tool):
+        """Talk."""
 
         read_only = idempotent = open_world = True
         needs = ("sampling.tools", "sampling", "elicitation", "extensions.com.example/ui")
@@ -50,10 +50,10 @@ def test_tool_entry_shows_its_hints_and_needs(server):
         def handle(self, request: mcp.Request) -> None: ...
 
     found = entries_of(server)
-    assert [found[f"tool-{name}"].effect for name in ("look", "write", "wipe", "exchange")] == [
+    assert [found[f"tool-{name}"].effect for name in ("look", "write", "wipe", "talk")] == [
         "reads", "writes", "destroys", "reads",
     ]  # fmt: skip
-    assert found["tool-exchange"].notes == [
+    assert found["tool-talk"].notes == [
         "safe to repeat", "contacts other systems", "uses your language model", "asks you",
         "extensions.com.example/ui",
     ]  # fmt: skip

@@ -106,7 +106,7 @@ def values_of(field_set, queryset, **options):
 def test_values_of_all_kinds_of_fields(shop):
     field_set = FieldSet(Invoice, INVOICE)
     assert field_set.problems() == []
-    value = values_of(field_set, Invoice.objects.all(), file_uri=lambda name: f"model://x/{name}")[
+    value = values_of(field_set, Invoice.objects.all(), make_uri=lambda name: f"model://x/{name}")[
         0
     ]
     invoice = Invoice.objects.order_by("pk").first()
