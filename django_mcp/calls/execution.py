@@ -81,6 +81,7 @@ class Retries:
 
     def __init__(self, was_rolled_back: Callable[[CallRun], Awaitable[bool]]) -> None:
         self._was_rolled_back = was_rolled_back
+        self._has_begun = False  # whether any run has called the function
         self._until: float | None = None
         self._pause, self._reruns = FIRST_PAUSE_SECONDS, 0
 
@@ -109,7 +110,10 @@ class Retries:
         if run.call.method == "subscriptions/listen":  # the acknowledgement may have been sent
             return HARMLESS, False
         if work is None or not work.is_begun:
-            return (UNKNOWN if has_steps else NOT_BEGUN), True
+            # An earlier run that has begun was safe to repeat, or there would be no other.
+            nothing_done = HARMLESS if self._has_begun else NOT_BEGUN
+            return (UNKNOWN if has_steps else nothing_done), True
+        self._has_begun = True
         tool: Any = work.declaration if run.call.method == "tools/call" else None
         if tool is None or tool.read_only or tool.idempotent:
             return HARMLESS, True
@@ -274,12 +278,18 @@ def _in_thread(run: CallRun, work: Invocation) -> dict[str, Any]:
         with NO_TRANSACTION if work.atomic is False else _transaction(work):
             bound = work.arguments.bind(values, run.request, write=work.write)
             work.is_begun = True
-            value = work.declaration._implementation(run.request, **bound)
+            try:
+                value = work.declaration._implementation(run.request, **bound)
+            except Busy as error:
+                raise _own_busy() from error
             # A question in an on_commit hook would rerun a call whose writes are committed.
             run.request.asks = False
             result = work.finish(value)
             if run.stop.is_set:  # a cancel before the commit rolls everything back
                 raise Stopped()
+            # A cancel during the commit must not keep ``on_commit`` hooks from running: the writes
+            # are committed.
+            run.request.is_committing = True
             if run.store_result is not None and may_hold(work.atomic):
                 run.store_result(result)
             return result
@@ -379,9 +389,19 @@ async def _finished(run: CallRun, work: Invocation, bound: dict[str, Any]) -> di
         value = await work.declaration._implementation(run.request, **bound)
     except SystemExit as error:  # it would end the event loop and all calls in it
         raise RuntimeError("The code raised SystemExit.") from error
+    except Busy as error:
+        raise _own_busy() from error
     if _holds_rows(value):
         return await sync_to_async(work.finish)(value)
     return work.finish(value)
+
+
+def _own_busy() -> RuntimeError:
+    """Return the error for a function that raises ``Busy``.
+
+    ``Busy`` would tell the client that nothing has happened, and that it may send the call again.
+    """
+    return RuntimeError("The code raised Busy.")
 
 
 def _holds_rows(value: Any) -> bool:
@@ -442,7 +462,7 @@ def _stopping(request: Request) -> Callable[..., Any]:
         nonlocal stopped
         # In a test several calls share a connection. Do not stop the queries of another one.
         mine = threading.get_ident() == home and not str(sql).startswith(ENDINGS)
-        if mine and request.cancelled and not stopped:
+        if mine and request.cancelled and not (stopped or request.is_committing):
             stopped = True
             raise Stopped()
         return execute(sql, params, many, context)

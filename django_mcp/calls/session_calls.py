@@ -99,7 +99,7 @@ class SessionAsker:
         Return timeouts as answers if the client does not become ready before the first deadline.
         """
         questions = {digest: (key, written(revision, question)) for key, digest, question in asking}
-        await self._session_call.post.opened()
+        await self._session_call.post.opened(self._session_call)
         timed_out = {digest: {"timeout": one.seconds} for digest, (_, one) in questions.items()}
         if not await self._is_ready(min(one.seconds for _, one in questions.values())):
             return timed_out
@@ -309,7 +309,7 @@ class SessionCallManager:
             # of a POST with no other is stored only when it asks or takes long, after the check.
             try:
                 if post.is_single or await self._is_admitted(session_call, server, host):
-                    await post.opened()
+                    await post.opened(session_call)
             except Busy as error:
                 if session_call.is_refused:
                     return session_call.response

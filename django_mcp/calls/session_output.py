@@ -6,8 +6,9 @@ durable, and after ``JSON_GRACE`` seconds. Then the HTTP response is a stream of
 bring its reader the events that this process commits, and it reads all others from the rows. If a
 tool has committed its outcome, that outcome is the response, whatever happens later.
 
-A cancel has an effect only before ``SessionCall.decide``, which runs just before the commit. From
-then on the outcome stands and the call sends nothing more.
+If the response is stored in the tool's transaction, ``SessionCall.decide`` runs just before the
+commit. From then on cancels are ignored and the call sends nothing more. Other calls (on SQLite,
+asynchronous, or with ``atomic = False``) can be cancelled until their task ends.
 
 ``SessionCall.store_result`` stores the response in the tool's transaction, so that the tool's
 writes and the response are committed together or not at all. The call's earlier messages are
@@ -142,6 +143,7 @@ class SessionCall(CallOutput):
         """Allow messages and cancels again, because the tool's transaction was rolled back."""
         with self._lock:
             self.is_decided = False
+        self.post.allow_row(self)
         self.open()
 
     def send(self, message: JSON) -> None:
@@ -181,7 +183,7 @@ class SessionCall(CallOutput):
     async def prepare_step(self) -> None:
         # The step needs the call's row: its steps are stored under the row's id, and without the
         # fence a worker that was taken over could repeat the step.
-        await self.post.opened()
+        await self.post.opened(self)
 
     def store_result(self, response: JSON) -> None:
         """Store the response at the end of the tool's transaction, in its thread.
@@ -436,8 +438,8 @@ class PostResponse:
     def queue_message(self, session_call: SessionCall, text: str) -> int:
         """Queue a message of a call, from any thread. Return how many are queued.
 
-        The first one has the calls stored. Messages wait here until the stream exists. Raise
-        ``OutputTooLarge`` if too many wait.
+        The first message starts storing the calls. Messages wait here until the stream exists.
+        Raise ``OutputTooLarge`` if too many wait.
         """
         # ``_enter`` sets ``stream`` and forwards the waiting messages under the same lock.
         # Otherwise a message could overtake the ones that wait.
@@ -487,10 +489,18 @@ class PostResponse:
         """
         with self._lock:
             wanted = self._opening is not None or self._messages or self._is_releasing
-            # True stays True. An earlier run of the call may have got it, and ``_open`` has relied
-            # on it since.
+            # True stays True, unless ``allow_row`` has reset it: ``_open`` may rely on it.
             session_call.is_plain = session_call.is_plain or self._drops_messages or not wanted
             return session_call.is_plain
+
+    def allow_row(self, session_call: SessionCall) -> None:
+        """Let a call whose commit failed become a row, unless ``_open`` waits for it already.
+
+        Its next run may ask the client or need a step, for which it must be a row.
+        """
+        with self._lock:
+            if self._opening is None:
+                session_call.is_plain = False
 
     async def written(self, session_call: SessionCall) -> None:
         """Wait until the call and all of its messages are stored, or cannot be stored."""
@@ -499,10 +509,14 @@ class PostResponse:
         if session_call.row is not None:
             await self.manager.writer.flush(session_call.address)
 
-    async def opened(self) -> None:
-        """Wait until the calls are stored. Raise ``Busy`` if they cannot be."""
-        await asyncio.shield(self.open())
-        if self.stream is None:
+    async def opened(self, session_call: SessionCall) -> None:
+        """Wait until the calls are stored, in the task of this call. Raise ``Busy`` if they cannot.
+
+        A call that stays without a row cannot be: ``_open`` waits for the end of its task.
+        """
+        if not session_call.is_plain:
+            await asyncio.shield(self.open())
+        if session_call.is_plain or self.stream is None:
             raise Busy("Too many requests are being answered in this session.")
 
     async def _open(self) -> None:
@@ -647,9 +661,9 @@ class PostResponse:
 
     async def _release(self, session_call: SessionCall) -> None:
         with suppress(Busy):
-            await self.opened()
+            await asyncio.shield(self.open())
             if session_call.row is None:
-                return  # it was answered before that
+                return  # it cannot be stored, or was answered before that
             # The client should receive what the call sent before, and not only after it reconnects.
             await self.manager.writer.flush(session_call.address)
             await run_with_retries(streams.release, session_call.address.stream)
@@ -707,6 +721,9 @@ class PostResponse:
 
         If this fails too, the call is left without a response, and can be taken over.
         """
+        # The row may be inserted at this moment. Without the wait it would stay without an outcome.
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
         if session_call.is_committed or session_call.response is None:
             return
         session_call.response = instead

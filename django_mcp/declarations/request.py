@@ -187,6 +187,7 @@ class Request:
         self._offered, self._stop = offered, stop or StopFlag()
         self._occurrences: dict[str, int] = {}
         self.asks = True
+        self.is_committing = False  # its queries are not stopped any more
 
     @property
     def user(self) -> Any:

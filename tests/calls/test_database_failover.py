@@ -92,6 +92,13 @@ def server(server, runs, within, in_step):
         """Write what may be written twice."""
         return work()
 
+    @server.tool(idempotent=True, **PUBLIC)
+    def ask_again(request) -> str:
+        """Write, and ask before it writes again."""
+        if runs:
+            request.elicit("Again?", bool)
+        return work()
+
     class Transactional(mcp.Tool):
         """Do nothing but write to the database."""
 
@@ -233,6 +240,19 @@ def test_safe_calls_run_again_where_connections_come_from_a_pool(
         together(lambda: connections["default"].close_pool())
 
 
+@networked
+@pytest.mark.slow
+def test_call_may_ask_after_its_commit_failed(client, proxy, within, runs):
+    """The first run was to be answered by plain JSON. To ask, the call needs a row."""
+    break_at_commit(proxy, after=False)
+    with given(JSON_GRACE=60):
+        stream = client.open_stream(client.call("ask_again"))
+    (question,) = stream.until(1)
+    assert question["method"] == "elicitation/create" and len(runs) == 1
+    client.answer(question, {"action": "accept", "content": {"answer": True}})
+    assert text(stream.all()[-1]) == "1" and len(runs) == 2
+
+
 def last(reply):
     texts = Event.objects.filter(stream=reply.stream).order_by("seq").values_list("data", flat=True)
     return [one for one in map(json.loads, texts) if "result" in one or "error" in one]
@@ -248,6 +268,21 @@ def test_call_that_has_not_begun_runs_when_the_database_is_back(client, runs, mo
     )
     (response,) = client.json_responses(client.call("without"))
     assert text(response) == "1" and runs == ["run"]
+
+
+def test_call_that_began_before_does_not_say_that_nothing_was_done(
+    client, runs, within, monkeypatch
+):
+    """The first run has written. The second one breaks before it calls the function."""
+    monkeypatch.setattr(execution, "RETRY_SECONDS", 0.2)
+    check = execution.check
+    monkeypatch.setattr(
+        "django_mcp.calls.execution.check", lambda *args: broken() if runs else check(*args)
+    )
+    within.append(broken)
+    (response,) = client.json_responses(client.call("idempotent"))
+    assert response["result"]["isError"] and text(response) == execution.HARMLESS
+    assert runs == ["run"]
 
 
 def test_call_ends_when_its_database_does_not_come_back(client, runs, monkeypatch):
