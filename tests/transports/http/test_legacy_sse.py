@@ -721,7 +721,7 @@ def test_message_possibly_stored_during_shutdown_is_not_rejected_as_retryable(cl
     monkeypatch.setattr(streams, "enter_only_stream", slow)
     monkeypatch.setattr(Exchange, "refuse", refused)
     exchange = client.post(client.message("ping", {})).wait()
-    assert exchange.status == 500 and "may not have been accepted" in str(exchange.messages)
+    assert exchange.status == 500 and "may not have been processed" in str(exchange.messages)
     eventually(client, Call.objects.exists)
 
 
