@@ -325,6 +325,7 @@ def applications(keys: Collection[str]) -> dict[str, Any]:
     return found
 
 
+@lru_cache(maxsize=1_000, typed=True)  # each request with a token needs it
 def _name(*parts: Any) -> str:
     """Join parts by colons, which are quoted in the parts. Return a digest if it is too long."""
     name = ":".join(quote(str(part), safe="") for part in parts)

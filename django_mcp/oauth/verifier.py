@@ -85,7 +85,8 @@ def find(tokens: Sequence[str]) -> list[FoundToken | None]:
         alias, _by_checksum, checksums, *models, settings.UPSTREAM is not None,
         is_constant=is_constant,
     )  # fmt: skip
-    return [_found(alias, row) for row in rows]
+    related = tuple(_related().values())
+    return [_found(alias, row, related) for row in rows]
 
 
 def _querysets(token_model: Any, user_model: Any) -> tuple[QuerySet[Any], QuerySet[Any]]:
@@ -145,13 +146,15 @@ def _names() -> Iterator[str]:
         yield from (f"{lookup}__{name}" for name in column_names(model))
 
 
-def _found(alias: str, row: Sequence[Any] | None) -> FoundToken | None:
+def _found(
+    alias: str, row: Sequence[Any] | None, related: Sequence[type[models.Model]]
+) -> FoundToken | None:
     if row is None:
         return None
     values = iter(row)
     own: list[Any] = [next(values) for _ in TOKEN_COLUMNS]
-    related: Iterator[Any] = (instance(model, alias, values) for model in _related().values())
-    user, application, owner = related
+    made: Iterator[Any] = (instance(model, alias, values) for model in related)
+    user, application, owner = made
     if owner is not None:
         # Fills the cache of the foreign key: no further query. An assignment would ask the routers.
         application._meta.get_field("user").set_cached_value(application, owner)

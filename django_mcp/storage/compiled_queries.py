@@ -11,11 +11,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.core.exceptions import EmptyResultSet
@@ -33,13 +34,15 @@ IMMUTABLE = frozenset(
 )
 
 
-class Statement(NamedTuple):
+@dataclass(eq=False, frozen=True, slots=True)
+class Statement:
     """A compiled SQL statement, and the columns that it returns."""
 
     query: Any
     sql: str
     params: Sequence[Any]
     columns: Sequence[Any]
+    is_constant: bool
 
     def parameters(self, values: Sequence[str]) -> list[Any]:
         by_placeholder = dict(zip(PLACEHOLDERS, values, strict=False))
@@ -54,8 +57,15 @@ class Statement(NamedTuple):
         with connection.cursor() as cursor:
             cursor.execute(self.sql, self.parameters(values))
             found = cursor.fetchall()
-        compiler = self.query.get_compiler(connection=connection)
-        converters = compiler.get_converters(self.columns)
+        # Finding the converters takes as long as the query. They are kept on the connection,
+        # because some are methods that refer to it.
+        kept = vars(connection).setdefault("_django_mcp_converters", {})
+        if (converting := kept.get(self)) is None:
+            compiler = self.query.get_compiler(connection=connection)
+            converting = compiler, compiler.get_converters(self.columns)
+            if self.is_constant:
+                kept[self] = converting
+        compiler, converters = converting
         return iter(compiler.apply_converters(found, converters) if converters else found)
 
 
@@ -80,8 +90,10 @@ def fetch(
         some, pending = pending[:MAX_VALUES], pending[MAX_VALUES:]
         size = 1 << (len(some) - 1).bit_length()
         try:
-            compile_query = _compiled_once if is_constant else _compile
-            statement = compile_query(query, args, alias, vendor, size)
+            if is_constant:
+                statement = _compiled_once(query, args, alias, vendor, size)
+            else:
+                statement = _compile(query, args, alias, size)
         except EmptyResultSet:  # a filter of the project that no row can meet
             break
         found = statement.rows(alias, some + some[-1:] * (size - len(some)))
@@ -99,19 +111,25 @@ def _copied(row: Sequence[Any]) -> Sequence[Any]:
 
 
 def _compile(
-    query: Callable[..., Any], args: tuple[Hashable, ...], alias: str, vendor: str, size: int
+    query: Callable[..., Any],
+    args: tuple[Hashable, ...],
+    alias: str,
+    size: int,
+    *,
+    is_constant: bool = False,
 ) -> Statement:
     found = query(PLACEHOLDERS[:size], *args).using(alias).query
     compiler = found.get_compiler(alias)
     sql, params = compiler.as_sql()
-    return Statement(found, sql, params, [column for column, *_ in compiler.select])
+    columns = [column for column, *_ in compiler.select]
+    return Statement(found, sql, params, columns, is_constant)
 
 
 @lru_cache(maxsize=64)
 def _compiled_once(
     query: Callable[..., Any], args: tuple[Hashable, ...], alias: str, vendor: str, size: int
 ) -> Statement:
-    return _compile(query, args, alias, vendor, size)
+    return _compile(query, args, alias, size, is_constant=True)
 
 
 def instance(model: type[M], alias: str, values: Iterator[Any]) -> M | None:

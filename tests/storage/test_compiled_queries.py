@@ -71,7 +71,8 @@ def test_filter_that_no_row_can_meet_finds_nothing():
 
 
 def test_parameter_that_is_a_list_is_kept():
-    statement = compiled_queries.Statement(None, "", [["a"], compiled_queries.PLACEHOLDERS[0]], ())
+    params = [["a"], compiled_queries.PLACEHOLDERS[0]]
+    statement = compiled_queries.Statement(None, "", params, (), is_constant=False)
     assert statement.parameters(["b"]) == [["a"], "b"]
 
 
