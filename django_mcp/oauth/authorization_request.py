@@ -4,9 +4,10 @@
 and further checks. ``consent_question`` makes the data of the page, a ``ConsentQuestion``.
 
 A request consists of the parameters in its URL, both when it is shown and when it is confirmed. The
-form adds only the chosen server, if the URL names none. The browser is never redirected to a URI
-that was not verified: errors in ``client_id`` and ``redirect_uri`` are shown to the user only. All
-other errors are sent to the client (RFC 6749, 4.1.2.1; RFC 8707, 2).
+form adds the chosen server, if the URL names none, and the scopes that were shown. The browser is
+never redirected to a URI that was not verified: malformed requests, control characters, unknown or
+blocked clients and invalid redirect URIs are shown to the user only. Other errors are sent to the
+client (RFC 6749, 4.1.2.1; RFC 8707, 2).
 
 Names that a client registered are shown as unverified, without control characters and invisible
 characters. Only verified data is presented as fact: the host of a metadata document, and the
@@ -78,8 +79,8 @@ class ConsentQuestion:
     client: ConsentClient
     destination: Destination
     servers: Mapping[str, str]  # titles by URL
-    scopes: Sequence[str]  # descriptions of the requested scopes that the client does not hold
-    held: Sequence[str]  # descriptions of the scopes that the client already holds
+    scopes: Sequence[str]  # descriptions of the new scopes; of all if none is new
+    held: Sequence[str]  # descriptions of the other requested scopes; empty if none is new
     shown: str  # names of all scopes, separated by spaces; the form sends them back
     user: Any
     may_allow: bool
@@ -182,8 +183,8 @@ def _label(label: str) -> str:
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # not allowed in parameters (RFC 6749, Appendix A)
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636, 4.2: a SHA-256, in base64url
 MAX_NONCE_LENGTH = 255  # characters, the length of the column of a grant
-# The credentials that ``create_authorization_response`` of django-oauth-toolkit needs.
-CREDENTIALS = ("client_id", "redirect_uri", "response_type", "state", "code_challenge",
+# The parameters that ``create_authorization_response`` of django-oauth-toolkit needs.
+KEPT_PARAMETERS = ("client_id", "redirect_uri", "response_type", "state", "code_challenge",
         "code_challenge_method", "nonce", "claims")  # fmt: skip
 
 
@@ -239,8 +240,9 @@ def validate_request(
 ) -> AuthorizationRequest:
     """Return the authorization request of a query.
 
-    ``validate`` runs django-oauth-toolkit's validation. Both raise ``OAuthToolkitError`` for an
-    error that is sent to the client, and ``FatalClientError`` for one that only the user sees.
+    ``validate`` runs django-oauth-toolkit's validation. It and this function raise
+    ``OAuthToolkitError`` for an error that is sent to the client, and ``FatalClientError`` for one
+    that only the user sees.
     """
     scopes, credentials = _run_validation(query, validate)
     application = _application(credentials["client_id"])
@@ -254,7 +256,7 @@ def validate_request(
     servers, choices = _servers(query, credentials), {}
     if len(servers) > 1 and not _requested_resources(query):
         servers, choices = {}, servers
-    kept = {name: credentials.get(name) for name in CREDENTIALS} | {"resource": list(servers)}
+    kept = {name: credentials.get(name) for name in KEPT_PARAMETERS} | {"resource": list(servers)}
     return AuthorizationRequest(
         application, kept, target, servers, tuple(dict.fromkeys(scopes)), prompt(query),
         choices=choices,

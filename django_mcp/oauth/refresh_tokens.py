@@ -7,9 +7,9 @@ pair cannot be sent again, because only its digests are stored. A token gets at 
 ``MAX_SIBLINGS`` pairs. After ``REFRESH_GRACE`` seconds, or if the successor was used or revoked,
 the token counts as stolen and its family is revoked.
 
-Each token is checked twice: first without a lock, to choose the response, and again with the row
-locked. Only the second check decides, because other requests may use or revoke the token in
-between.
+Each token is checked twice. The first check has no lock. If it rejects the token or revokes its
+family, that is final. If it accepts the token, the second check decides again with the row locked,
+because other requests may use or revoke the token in between.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .revocation import end_family, lock_family, lock_token
 from .scope_grants import may_use
 from .upstream_accounts import may_refresh_family
 
-MAX_SIBLINGS = 10  # token pairs that may be issued for one token, including its successor
+MAX_SIBLINGS = 10  # refresh tokens of the family, from the successor of a token on
 RefreshToken = get_refresh_token_model()
 logger = logging.getLogger("django_mcp")
 
@@ -77,10 +77,12 @@ class RefreshTokenRotation(ResourceIndicators):
         return notes(request).scope.split()
 
     def save_bearer_token(self, token: Any, request: Any, *args: Any, **kwargs: Any) -> None:
-        # oauthlib answers missing attributes from the request's parameters. So a parameter
-        # "refresh_token_instance" would be taken for the row if the attribute were not set.
+        # If an attribute is not set, oauthlib returns the request parameter of that name. So set
+        # it, or a client could supply a parameter "refresh_token_instance".
         row = vars(request).setdefault("refresh_token_instance", None)
         try:
+            # The family before any of its rows, as every revocation of a family locks them. Two
+            # orders could cause a deadlock.
             with lock_family(row.token_family if row else None):
                 super().save_bearer_token(token, request, *args, **kwargs)
         except _Stolen:
@@ -91,7 +93,10 @@ class RefreshTokenRotation(ResourceIndicators):
 
     def _save_bearer_token(self, token: Any, request: Any, *args: Any, **kwargs: Any) -> None:
         row = request.refresh_token_instance
-        use = RefreshTokenUse.ROTATE if row is None else _decide_use_locked(row)
+        if row is None:  # no refresh token was sent, but for example a code
+            super()._save_bearer_token(token, request, *args, **kwargs)
+            return
+        use = _decide_use_locked(row)
         if use is RefreshTokenUse.ROTATE:
             super()._save_bearer_token(token, request, *args, **kwargs)
         elif use is RefreshTokenUse.ADD_SIBLING:
@@ -131,7 +136,9 @@ def decide_use(row: Any) -> tuple[RefreshTokenUse, str]:
     grace = timedelta(seconds=settings.REFRESH_GRACE)
     if successor is None or row.revoked + grace <= now:
         return RefreshTokenUse.REVOKE_FAMILY, ""
-    issued = RefreshToken.objects.filter(token_family=row.token_family, pk__gte=successor.pk)
+    # Not by key, which need not ascend: the model may be the project's own.
+    since = {"created__gte": successor.created}
+    issued = RefreshToken.objects.filter(token_family=row.token_family, **since)
     if issued.count() >= MAX_SIBLINGS:
         return RefreshTokenUse.REJECT, ""
     return RefreshTokenUse.ADD_SIBLING, successor.access_token.scope
@@ -198,7 +205,7 @@ def _digest(token: str) -> str:
 
 def _revoke_family(row: Any) -> None:
     logger.warning(
-        "Refresh token used twice, all tokens of its family are revoked: application=%s",
+        "A revoked refresh token was sent, all tokens of its family are revoked: application=%s",
         row.application_id,
     )
     end_family(row.token_family)

@@ -1,9 +1,9 @@
 """
 The ``OAuth2Validator`` of the embedded authorization server (``OAUTH2_VALIDATOR_CLASS``).
 
-Every hook is stricter than django-oauth-toolkit's, and none allows more. Clients that were not
-registered by hand are limited to OAuth 2.1: the authorization code grant, S256, the scopes of the
-MCP servers, and our consent page.
+The hooks are stricter than django-oauth-toolkit's, except that ``validate_scopes`` drops unknown
+scopes instead of rejecting the request. Clients that were not registered by hand are limited to
+OAuth 2.1: the authorization code grant, S256, the scopes of the MCP servers, and our consent page.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .refresh_tokens import RefreshTokenRotation
 from .resource_indicators import is_for_mcp_servers, is_mcp_token, is_self_registered
 from .scope_grants import may_use
 
-GRANTS = frozenset(("authorization_code", "refresh_token"))
+SELF_REGISTERED_GRANTS = frozenset(("authorization_code", "refresh_token"))
 CLIENT_CREDENTIALS = "client_credentials"
 CONFIDENTIAL = "confidential"
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # a SHA-256 in base64url (RFC 7636, 4.2)
@@ -50,7 +50,7 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
     # Clients.
 
     def _check_secret(self, provided_secret: str, stored_secret: str) -> bool:
-        """Compare secrets. Two empty ones are not equal."""
+        """Whether the secrets match. If either is empty, they do not."""
         if not (provided_secret and stored_secret):
             return False
         if client_authentication.is_digest(stored_secret):
@@ -69,8 +69,9 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
             logger.warning(
                 "Too many wrong secrets of an OAuth client: client_id=%s", request.client_id
             )
-            # Only our token view turns the exception into a response. The parameter grant_type does
-            # not tell: clients may send it to any endpoint.
+            # Only our token view turns the exception into a response. A client may send the
+            # parameter grant_type to any endpoint, so it does not identify the token endpoint.
+            # django-oauth-toolkit passes request.META as headers, and our view sets this key.
             if not request.headers.get(OUR_TOKEN_VIEW):
                 return False
             message = "There were too many wrong secrets. Try again in a minute."
@@ -92,7 +93,7 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
     def validate_grant_type(
         self, client_id: str, grant_type: str, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
-        if is_self_registered(client) and grant_type not in GRANTS:
+        if is_self_registered(client) and grant_type not in SELF_REGISTERED_GRANTS:
             return False
         if grant_type == CLIENT_CREDENTIALS and not self._may_use_client_credentials(
             client, request
@@ -102,7 +103,8 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
             found = super().validate_grant_type(
                 client_id, grant_type, client, request, *args, **kwargs
             )
-        except AssertionError:  # django-oauth-toolkit does not know oauthlib's grant "openid"
+        # django-oauth-toolkit does not know the grant "openid": a KeyError with ``python -O``.
+        except (AssertionError, KeyError):
             return False
         return bool(found)
 
@@ -111,7 +113,7 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
 
         For MCP servers it must be confidential and have a user to act as.
         """
-        scopes = request.scopes or ()
+        scopes = request.scopes or ()  # a request without scopes counts as one for MCP servers
         if not is_for_mcp_servers(client, scopes):
             return True
         if client.client_type != CONFIDENTIAL:

@@ -77,6 +77,7 @@ def test_users_are_found_by_a_verified_email(project):
     assert project.by_email(said | {"email_verified": True}) == user
     for verified in ({}, {"email_verified": False}, {"email_verified": "true"}):
         assert project.by_email(said | verified) is None
+    assert project.by_email({"email_verified": True}) is None
 
 
 @pytest.mark.django_db

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
 from typing import Any, Literal
@@ -75,10 +76,11 @@ def test_code_of_the_three_ideas_runs(server):
 
 
 def test_session_settings_pass_the_system_checks():
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"BASE_DIR": Path("/srv/shop")}
     for code in blocks(ROOT / "docs/how-to/sessions.md", "python"):
         exec(code, given)
     program = f"""
+        from pathlib import PosixPath
         from django.conf import settings
         settings.configure(
             INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "django_mcp"],
@@ -102,7 +104,7 @@ def test_session_settings_pass_the_system_checks():
 def test_reference_and_guide_show_the_same_settings():
     shown: list[dict[str, Any]] = []
     for page in ("docs/how-to/sessions.md", "docs/reference/storage.md"):
-        shown.append({})
+        shown.append({"BASE_DIR": Path("/srv/shop")})
         exec(blocks(ROOT / page, "python")[0], shown[-1])
     for name in ("DATABASES", "DATABASE_ROUTERS", "DJANGO_MCP"):
         assert shown[0][name] == shown[1][name]

@@ -26,7 +26,8 @@ def test_system_checks_pass(tmp_path):
 
 def test_numbers_of_the_page_are_those_of_the_code():
     told = re.sub(r"\s+", " ", text(PAGE))
-    assert f"max_age = {Upstream.max_age:.0f} grace = {Upstream.grace:.0f}" in told
+    assert f"max_age = {Upstream.max_age:.0f} #" in told
+    assert f"grace = {Upstream.grace:.0f} #" in told
     assert "five minutes here" in told and Upstream.max_age == 300
     assert (
         "asked again after ten seconds" in told

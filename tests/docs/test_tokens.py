@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 from django.core import signing
 from django.core.management import call_command
+from django.utils import timezone
 
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
@@ -37,12 +39,18 @@ def test_permission_function_checks_the_scope(page_code, server, alice):
         assert may_write(request) == allowed
 
 
+def signed(user, server, seconds: float) -> str:
+    return signing.dumps([user.pk, time.time() + seconds], salt=f"mcp {server.name}")
+
+
 async def test_custom_verifier_of_the_page(page_code, server, alice):
     verifier = page_code["SignedTokens"]()
     assert isinstance(verifier, mcp.TokenVerifier)
-    token = signing.dumps(alice.pk, salt=f"mcp {server.name}")
+    token, old = signed(alice, server, 600), signed(alice, server, -1)
     principal = await verifier.verify(token, server)
     assert principal.user == alice and principal.key == f"{alice.pk}::signed"
+    assert principal.auth.expires > timezone.now()
+    assert await verifier.verify(old, server) is None
     assert await verifier.verify(token, mcp.server) is None
     assert await verifier.verify("mcp_" + "a" * 43, server) is None
     alice.is_active = False
@@ -56,8 +64,10 @@ def test_custom_verifier_of_the_reference(server, alice):
     (code,) = blocks(ROOT / "docs/reference/authentication.md", "python")
     exec(compile(code, "authentication.md", "exec", dont_inherit=True), namespace)
     verifier = namespace["SignedTokens"]()
-    token = signing.dumps(alice.pk, salt=f"mcp {server.name}")
-    assert verifier.lookup(token, server).key == f"{alice.pk}::signed"
+    token, old = signed(alice, server, 600), signed(alice, server, -1)
+    principal = verifier.lookup(token, server)
+    assert principal.key == f"{alice.pk}::signed" and principal.auth.expires > timezone.now()
+    assert verifier.lookup(old, server) is None
     assert verifier.lookup(token, mcp.server) is None
     alice.is_active = False
     alice.save()

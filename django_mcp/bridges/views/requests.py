@@ -3,7 +3,8 @@ The ``HttpRequest`` that a view receives when it runs as a tool or resource.
 
 The server builds the request. Only the tool's arguments come from the client: no header, cookie or
 address of the HTTP request is passed on. The user is the caller. Middleware may replace the user
-object by another of the same user, or sign the user out, but cannot switch to another user.
+object by another of the same user, or sign the user out by ``logout(request)``. Any other user that
+it assigns is ignored, ``AnonymousUser`` too.
 
 ``CallSession`` is an in-memory session that lives as long as the call and stores nothing.
 ``Fields`` and its subclasses turn arguments into a query string or a body. Fields of a Django form
@@ -142,12 +143,13 @@ class ViewRequest(WSGIRequest):
     ``mcp`` is the ``Request`` of the call.
     """
 
-    # CSRF protection is for credentials that a browser adds by itself, such as cookies. This caller
-    # authenticated with a token, and no other site can have sent the request.
+    # CSRF protection is for credentials that a browser adds by itself, such as cookies. The token
+    # of an MCP call is none of these, so no other site can have sent it.
     _dont_enforce_csrf_checks = True
 
     # This request lacks headers by which responses usually vary, such as Authorization or those of
-    # a proxy. A response cached for it could be served to other users, so caching is always off.
+    # a proxy. A response cached for it could be served to other users, so none is ever stored. One
+    # that is stored may still be read: so the session and the cookie differ by user.
     @property
     def _cache_update_cache(self) -> bool:
         return False
@@ -292,7 +294,9 @@ class FormFields(Fields):
         return self._form(QueryDict(body.data)) if body.type == FORM else None
 
     def query(self, given: Mapping[str, Any]) -> str:
-        data, _ = post_data(self._form(), given)
+        data, files = post_data(self._form(), given)
+        if files:
+            raise InvalidArguments("A query string cannot contain files.")
         filled = {name: values for name, values in data.items() if any(values)}
         return urlencode(filled, doseq=True)
 
@@ -358,11 +362,16 @@ def _nested_properties(schema: JSON) -> Iterator[str]:
     """Yield the names of properties that may be objects, or lists of objects."""
     definitions = schema.get("$defs", {})
     for name, prop in schema["properties"].items():
-        kinds = {str(one) for one in all_of("type", prop)}
-        for ref in all_of("$ref", prop):
-            kinds.add(definitions[ref.rpartition("/")[2]].get("type", ""))
-        if "object" in kinds:
+        if "object" in _types(prop, definitions):
             yield name
+
+
+def _types(schema: JSON, definitions: JSON, seen: frozenset[str] = frozenset()) -> set[str]:
+    """Return the types in a schema and in the definitions to which it refers."""
+    found = {str(one) for one in all_of("type", schema)}
+    for ref in {*all_of("$ref", schema)} - seen:
+        found |= _types(definitions[ref.rpartition("/")[2]], definitions, seen | {ref})
+    return found
 
 
 def multipart(data: Mapping[str, list[str]], files: MultiValueDict[str, Any]) -> tuple[bytes, str]:

@@ -202,7 +202,7 @@ ROWS = (
               "user=__import__(\"django.contrib.auth\").contrib.auth.get_user_model().objects"
               ".create_user(generate_client_secret()[:20]),"),
          Edit("oauth/validators.py",
-              "if is_self_registered(client) and grant_type not in GRANTS:", "if False:")),
+              "and grant_type not in SELF_REGISTERED_GRANTS:", "and False:")),
         ("test_registered_client_gets_only_the_code_grant",),
     ),
     Mutation(

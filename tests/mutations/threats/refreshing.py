@@ -91,8 +91,7 @@ ROWS = (
     ),
     Mutation(
         "T23", "only those of the same family are siblings",
-        (Edit(REFRESHING, "filter(token_family=row.token_family, pk__gte=successor.pk)",
-              "filter(pk__gte=successor.pk)"),),
+        (Edit(REFRESHING, "filter(token_family=row.token_family, **since)", "filter(**since)"),),
         ("test_refreshes_of_other_families_do_not_count",),
     ),
     Mutation(
@@ -124,8 +123,7 @@ ROWS = (
     Mutation(
         "T23", "what is judged is judged again, alone",
         (Edit(REFRESHING,
-              "        use = RefreshTokenUse.ROTATE if row is None else _decide_use_locked(row)",
-              "        use = RefreshTokenUse.ROTATE if row is None else decide_use(row)[0]"),),
+              "        use = _decide_use_locked(row)", "        use = decide_use(row)[0]"),),
         ("test_concurrent_refreshes_do_not_exceed_the_limit",),
         by="assert |AssertionError|django.db.utils|AttributeError",
         on=WITH_WRITERS,

@@ -148,8 +148,7 @@ ROWS = (
     ),
     Mutation(
         "T13", "who registered itself has the code grant alone",
-        (Edit(VALIDATORS, "if is_self_registered(client) and grant_type not in GRANTS:",
-              "if False:"),),
+        (Edit(VALIDATORS, "and grant_type not in SELF_REGISTERED_GRANTS:", "and False:"),),
         ("test_self_registered_client_can_use_only_the_code_grant",),
     ),
     Mutation(
