@@ -14,6 +14,7 @@ both are in one transaction. Otherwise the step is never repeated, because its o
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -28,9 +29,11 @@ from ..models import DONE, PARKED, RUNNING, Ask, Call, Process, Session, Step, S
 from . import databases
 from .databases import digest_of, erase, one_transaction, rows, unlocked
 from .event_log import CLEARED, enlarge, settled
+from .jobs import BROKEN
 from .sessions import SessionEnded, lock
 from .streams import cancel_lifetime
 
+logger = logging.getLogger("django_mcp")
 ASK_ID = re.compile(r"[0-9a-f]{32}\Z")
 MAX_STORED_CANCELS = 100  # stored cancels of one session that found no call
 CALLS_PER_POLL = 100  # calls handled in one poll
@@ -154,10 +157,23 @@ def _claim(call_id: int, process: str) -> Call | None:
 def overdue(
     now: datetime, process: str, encode_withdrawals: WithdrawalEncoder = no_withdrawals
 ) -> list[Overdue]:
-    """Time out questions past their deadline, withdraw them, and claim calls that can continue."""
+    """Time out questions past their deadline, withdraw them, and claim calls that can continue.
+
+    A call for which that fails keeps its questions, and the next poll tries again. Errors in
+    ``BROKEN``, those of the database, are raised.
+    """
     late = rows(Ask).filter(open=True, deadline__lte=now, call__state=PARKED)
     calls = late.order_by("deadline").values_list("call_id", flat=True)[:CALLS_PER_POLL]
-    found = [_time_out(call, now, process, encode_withdrawals) for call in dict.fromkeys(calls)]
+    found = []
+    for call in dict.fromkeys(calls):
+        try:
+            found.append(_time_out(call, now, process, encode_withdrawals))
+        except BROKEN:
+            raise
+        # The call stays first in this order. If its error ended the poll, no later question of any
+        # session would time out.
+        except Exception:
+            logger.exception("Question could not be timed out: call=%s", call)
     return [one for one in found if one is not None]
 
 
