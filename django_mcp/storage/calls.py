@@ -294,13 +294,16 @@ def claimed(process: str, known: Collection[int], former: Collection[str] = ()) 
     return list(found.order_by("pk")[:CALLS_PER_POLL])
 
 
-def orphans(process: str) -> list[Call]:
+def orphans(process: str, former: Collection[str] = ()) -> list[Call]:
     """Take over at most ``CALLS_PER_POLL`` running calls of processes without a row.
 
+    Calls of the ``former`` ids of this process are left out, because they may still run here.
+    ``claimed`` returns them.
     A process that is shutting down stores last answers with no process. Taking over such a call
     does not count as one of its ``runs``.
     """
     left = rows(Call).filter(state=RUNNING).exclude(process__in=rows(Process).values("pk"))
+    left = left.exclude(process__in=former)
     # In random order: calls that stay locked must not fill every poll.
     found = [take_over(call, process) for call in left.order_by("?")[:CALLS_PER_POLL]]
     return [call for call in found if call is not None]

@@ -444,13 +444,14 @@ class Poller:
         if mine not in beats:  # another process has declared this one dead
             # The calls are not stopped, because their rows can be read. A call that another process
             # takes over gets a new fencing token, with which writes from here are rejected, and the
-            # next poll stops it. All others continue.
+            # next poll stops it. All others continue under the former id, and this process does not
+            # take them over: ``_recount`` resumes those that do not run here.
             lease.abandon()
             return []
         for dead in self._observer.dead(beats, asked):
             if dead != mine:
                 leases.end(dead)
-        found = calls.orphans(mine)
+        found = calls.orphans(mine, lease.former)
         if found:
             self._takeover_timer.make_due()  # there may be more than one query returns
         return found

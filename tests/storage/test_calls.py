@@ -352,6 +352,12 @@ def test_running_calls_of_a_dead_process_are_taken_over():
     assert event_log.finish(one.pk, 1, "{}", stream.pk)
 
 
+def test_calls_of_former_ids_are_no_orphans():
+    _, _, one = started_call(process="former")
+    assert calls.orphans("mine", ["older", "former"]) == [] and refreshed(one).fence == 0
+    assert calls.orphans("mine", ["older"]) == [one]
+
+
 def test_claimed_returns_own_calls_that_are_not_known():
     made, _, known = started_call()
     _, _, unknown = started_call(made, id=2)

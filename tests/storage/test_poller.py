@@ -222,7 +222,7 @@ def test_overdue_question_is_withdrawn_even_if_the_poll_fails(loop, runner, monk
     stream = opened(one)
     late = ask("d", seconds=-1)
     calls.park(one.pk, 0, [late], ["?"], known={}, high_water=None, rounds=1)
-    monkeypatch.setattr(calls, "orphans", lambda mine: raised(RuntimeError("a bug")))
+    monkeypatch.setattr(calls, "orphans", lambda *given: raised(RuntimeError("a bug")))
     reader = Reader(loop, stream)
     assert reader.until(2)[1][1] == f"{stream.session_id} no longer waits for {late.pk}"
     assert not runner.overdue
@@ -597,3 +597,21 @@ def test_process_declared_dead_takes_over_nothing(loop, runner):
     processes.end(mine)
     assert made._take_over_orphans(mine) == [] and Call.objects.get().process == "dead"
     assert leases.lease.hold() != mine
+
+
+def test_calls_continue_when_the_row_of_their_process_was_deleted(loop, runner):
+    """They run here. A second run would begin, and nothing could stop the first one."""
+    mine = leases.lease.hold()
+    opened(one := call(process=mine))
+    runner.holding.add(one.pk)
+    made = loop.do(poller.poller)
+    processes.end(mine)
+    assert made._take_over_orphans(mine) == []  # it gives up the id
+    new = leases.lease.hold()
+    assert new != mine and made._take_over_orphans(new) == []
+    assert Call.objects.get().fence == 0
+    runner.holding.clear()
+    loop.do(lambda: setattr(made, "needs_recount", True))
+    wake(loop)
+    loop.run(made._poll())
+    assert [one.pk for one in runner.resumed] == [one.pk] and not runner.taken
