@@ -18,8 +18,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -219,12 +219,11 @@ class Poller:
         """
         while not self._may_claim.is_set():  # it may be cleared again before a waiter continues
             await self._may_claim.wait()
-        self._claims_open, self._claims_begun = self._claims_open + 1, self._claims_begun + 1
         before = jobs.counts.failures
         try:
-            yield
+            with self._open_claim():
+                yield
         finally:
-            self._claims_open -= 1
             self.needs_recount |= jobs.counts.failures != before
             # Recount at once, and allow no further claim before: in a busy process there would
             # always be an open one. Only while the poller pauses: the poll that follows sets
@@ -232,6 +231,15 @@ class Poller:
             if self.needs_recount and not self._claims_open and self._is_pausing:
                 self._may_claim.clear()
                 self._poll_now.set()
+
+    @contextmanager
+    def _open_claim(self) -> Iterator[None]:
+        """Count the block as an open claim. A recount of another loop then has no effect."""
+        self._claims_open, self._claims_begun = self._claims_open + 1, self._claims_begun + 1
+        try:
+            yield
+        finally:
+            self._claims_open -= 1
 
     @property
     def _is_wanted(self) -> bool:
@@ -335,9 +343,14 @@ class Poller:
         held = list(runner.running_ids()) if runner else []
         if self.needs_recount and not self._claims_open:
             self._may_claim.clear()  # no new claims until the recount has run
-        found = await threads.polling.run(
-            jobs.run_or_disconnect, self._read_rows, streams, self._sessions_to_touch(), held
-        )
+        # The poll may claim calls, which run in no loop until the runner has them. A recount of
+        # another loop that is queued behind this poll would start them a second time.
+        with self._open_claim():
+            found = await threads.polling.run(
+                jobs.run_or_disconnect, self._read_rows, streams, self._sessions_to_touch(), held
+            )
+            if runner:
+                self._pass_to_runner(runner, found)
         self._last_cost, self._cost = found.cost, min(found.cost, self._last_cost)
         before, self._states, self._totals = self._states, found.states, found.totals
         for stream in streams if found.states is not before else ():
@@ -346,12 +359,12 @@ class Poller:
                 state = None if row is None else StreamState(*row)
                 for reader in self._wakeups.at(stream):
                     reader.update_state(state)
-        if runner:
-            self._pass_to_runner(runner, found)
-            if not self._claims_open and (
-                self._recount_timer.restart_if_due() or self.needs_recount
-            ):
-                await self._recount(runner)
+        if (
+            runner
+            and not self._claims_open
+            and (self._recount_timer.restart_if_due() or self.needs_recount)
+        ):
+            await self._recount(runner)
 
     def _sessions_to_touch(self) -> set[int]:
         """Return the connected sessions once in ``LAST_SEEN_INTERVAL_SECONDS``, else none."""
@@ -462,7 +475,8 @@ poller = Service(Poller)
 
 def _claims_begun() -> int | None:
     """Return how many claims this process has begun, or None while one is open."""
-    pollers = [one for _, one in poller.instances()]
+    # A loop that was closed during a poll never ends its claim.
+    pollers = [one for loop, one in poller.instances() if not loop.is_closed()]
     if any(one._claims_open for one in pollers):
         return None
     return sum(one._claims_begun for one in pollers)

@@ -28,7 +28,7 @@ from django_mcp.storage import leases as processes
 from django_mcp.storage.jobs import run_with_retries
 from tests.unreachable import unreachable
 
-from .loops import Reader, a_loop
+from .loops import Loop, Reader, a_loop
 from .rows import ask, call, queries, session
 
 pytestmark = pytest.mark.django_db
@@ -428,6 +428,26 @@ def test_calls_of_another_event_loop_are_known(loop, runner):
         loop.do(lambda: setattr(poller.poller(), "needs_recount", True))
         loop.until(lambda: not poller.poller.instances()[0][1].needs_recount)
         assert not runner.resumed
+    finally:
+        other.close()
+
+
+def test_calls_that_the_poll_of_another_event_loop_claimed_are_not_resumed(loop, runner):
+    """Between the commit of that poll and the start of the call, the call runs in no loop."""
+    opened(one := call(process="another"))
+    calls.park(one.pk, 0, [ask("d", -1)], ["?"], known={}, high_water=None, rounds=1)
+    other, theirs, made = Loop(), FakeCallRunner(), loop.do(poller.poller)
+    try:
+        other.do(lambda: setattr(poller.poller(), "_runner", theirs))
+        other.begin(other.do(poller.poller)._poll())  # this loop stops before it gets the result
+        assert Call.objects.get().state == RUNNING and not theirs.overdue
+        made.needs_recount = True
+        loop.run(made._poll())
+        assert not runner.resumed and made.needs_recount
+        (overdue,) = other.until(lambda: theirs.overdue)
+        theirs.holding.add(overdue.call.pk)
+        loop.run(made._poll())
+        assert not runner.resumed and not made.needs_recount
     finally:
         other.close()
 
