@@ -174,7 +174,7 @@ class Poller:
             self._stop()
 
     async def close(self) -> None:
-        """Stop at the end of the process, and release the lease.
+        """Stop at the end of the process, and release the lease unless another loop needs it.
 
         Other processes take over the calls that are still running here.
         """
@@ -185,8 +185,10 @@ class Poller:
             # this empty job starts when the poll has ended.
             await threads.polling.run(lambda: None)
         if holding:
+            # Calls of other loops are taken over too. Their fencing tokens stop them here.
             await jobs.run_with_retries(partial(lease.end, holding=True))
-        else:  # without calls it is enough to try once: there is nothing to take over
+        elif not _serves_elsewhere():  # else calls of another loop would be taken over
+            # Without calls it is enough to try once: there is nothing to take over.
             with suppress(Busy, *BROKEN):
                 await threads.log.run(lease.end)
 
@@ -471,6 +473,11 @@ class Poller:
 
 
 poller = Service(Poller)
+
+
+def _serves_elsewhere() -> bool:
+    """Whether an open event loop of this process runs calls. A closed poller has no runner."""
+    return any(one.runner and not loop.is_closed() for loop, one in poller.instances())
 
 
 def _claims_begun() -> int | None:

@@ -635,3 +635,30 @@ def test_calls_continue_when_the_row_of_their_process_was_deleted(loop, runner):
     wake(loop)
     loop.run(made._poll())
     assert [one.pk for one in runner.resumed] == [one.pk] and not runner.taken
+
+
+# Shutdown.
+
+
+def test_lease_ends_with_the_last_event_loop(loop, runner):
+    """Another process would take over the calls that still run in another loop."""
+    mine = leases.lease.hold()
+    other = Loop()
+    try:
+        theirs = other.do(poller.poller)
+        other.do(lambda: setattr(theirs, "runner", FakeCallRunner()))
+        loop.run(loop.do(poller.poller).close())
+        assert mine in processes.beats() and leases.lease.hold() == mine
+        other.run(theirs.close())
+        assert mine not in processes.beats()
+    finally:
+        other.close()
+
+
+def test_lease_ends_although_another_event_loop_was_closed_before(loop, runner):
+    mine = leases.lease.hold()
+    other = Loop()
+    other.do(lambda: setattr(poller.poller(), "runner", FakeCallRunner()))
+    other.close()
+    loop.run(loop.do(poller.poller).close())
+    assert mine not in processes.beats()
