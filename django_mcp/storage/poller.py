@@ -461,7 +461,7 @@ class Poller:
             # takes over gets a new fencing token, with which writes from here are rejected, and the
             # next poll stops it. All others continue under the former id, and this process does not
             # take them over: ``_recount`` resumes those that do not run here.
-            lease.abandon()
+            lease.abandon(only=mine)  # the heartbeat may have noticed it first
             return []
         for dead in self._observer.dead(beats, asked):
             if dead != mine:
