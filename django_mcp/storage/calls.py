@@ -1,11 +1,14 @@
 """Stored calls: park them while a question is open, claim, cancel and take them over; their steps.
 
 Every change is a conditional UPDATE, so that of two competing processes one wins. A process that
-claims a call raises its ``fence`` (a fencing token). Every write in the name of a call has the
-fence as a condition, so an earlier owner that was only suspended can write nothing more.
+claims a call raises its ``fence`` (a fencing token). Events, questions and responses of a call are
+written only if it still has the writer's fence, so an earlier owner that was only suspended can
+write none of them. The functions for steps do not compare fences. Their caller,
+``SessionCallSteps``, checks ``is_mine``.
 
 ``CallManager`` is the interface through which the poller notifies the code that runs calls. Its
-methods are called in the event loop and must not block.
+methods are called in the event loop and must not block. Only ``withdrawal_messages`` is called in
+the thread of the pool ``polling``.
 
 Steps (``request.once``) are rows too, so that they happen once across processes and restarts. The
 row is inserted before the step runs. If the process dies in the step, the row is rolled back if
@@ -208,10 +211,10 @@ def cancel(
 ) -> Call | None:
     """Cancel the call of that request id (JSON) in whichever process it runs, and return it.
 
-    Its stream owes one response less, and ``encode_withdrawals`` returns the
-    messages that withdraw its open questions. Return None if
-    there is no such call, it is done, or ``may`` is False for it. If there is none, store the
-    cancel for ``cancel_lifetime()``: another process may be storing the call at this moment.
+    Decrement ``pending_responses`` of its stream. ``encode_withdrawals`` returns the messages that
+    withdraw its open questions. Return None if there is no such call, it is done, or ``may`` is
+    False for it. If there is none, store the cancel for ``cancel_lifetime()``: another process may
+    be storing the call at this moment.
     """
     try:
         return _cancel(session, request_id, may, encode_withdrawals)
@@ -269,7 +272,11 @@ def _store_early_cancel(session_id: int, request_id: str) -> None:
 
 
 def cancelled_of(process: str, ids: Collection[int]) -> set[int]:
-    """Return which of these calls the process must stop: cancelled, taken over or deleted."""
+    """Return which of these calls are not running rows of ``process``.
+
+    They were cancelled, taken over or deleted, or belong to a former id of the process. Compare
+    fences before stopping one.
+    """
     mine = rows(Call).filter(pk__in=ids, process=process, state=RUNNING)
     return set(ids) - set(mine.values_list("pk", flat=True))
 
@@ -384,7 +391,10 @@ class CallManager(Protocol):
         ...
 
     def withdrawal_messages(self, session: Session, asks: Sequence[str]) -> Sequence[str]:
-        """Return the messages that withdraw these questions from the client."""
+        """Return the messages that withdraw these questions from the client.
+
+        This is called in the thread of the pool ``polling``, in a transaction.
+        """
         ...
 
     def resume(self, call: Call) -> None:

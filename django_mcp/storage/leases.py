@@ -9,7 +9,8 @@ before others may take them over. It claims no call until it has a new id, under
 over the calls of its former ids without waiting.
 
 A lease is measured from the beginning of a heartbeat by its owner, and from the end of a read by
-the others. So the owner always stops before the others take over, however slow the queries are.
+the others. So an owner whose event loop runs stops before the others take over, however slow the
+queries are. The fencing token of a call stops the writes of a suspended process or a tool's thread.
 """
 
 from __future__ import annotations
@@ -174,7 +175,11 @@ class Lease:
         return True
 
     def end(self, *, holding: bool = False) -> None:
-        """End the lease. With ``holding``, others may take over its calls at once."""
+        """End the lease. Delete the row, or with ``holding`` mark it as left.
+
+        ``holding`` means that this process still owns calls. Another process deletes the row and
+        takes over the calls, without waiting until the lease has expired.
+        """
         thread, self._thread = self._thread, None
         self._ending.set()
         if thread is not None and thread.is_alive():  # joining an unstarted thread raises

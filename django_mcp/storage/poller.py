@@ -1,9 +1,10 @@
 """Poll the session database for what other processes did: new events, abandoned calls.
 
-Wake-up messages may be lost; polling guarantees delivery. Each event loop has one ``Poller``. It
-reads the state of all streams that clients read here with one query, 0.2 seconds after the last
-poll, or 1 second after it if wake-ups from other processes work. The same poll finds calls that
-were cancelled, questions that timed out, and calls of dead processes.
+Wake-up messages may be lost; polling guarantees delivery. Each event loop has one ``Poller``. Each
+poll reads sums over all streams that clients read here with one query. If a sum has changed, a
+second query reads the rows. A poll begins 0.2 seconds after the last one has ended, or 1 second
+after it if wake-ups from other processes work. It also finds calls that were cancelled, questions
+that timed out, and calls of dead processes.
 
 A timer of the event loop does what must happen even while the database is down: it sends
 keep-alives, and stops the calls of this process when its lease may have expired.
@@ -39,8 +40,9 @@ logger = logging.getLogger("django_mcp")
 POLL_INTERVAL_SECONDS = 0.2
 MAX_POLL_INTERVAL_SECONDS = 1.0  # if wake-ups work, or polls take long
 # The pause after a poll is at least 50 times its CPU time, so that polling takes about a fiftieth
-# of a CPU, and 4 times its duration, so that slow polls occupy the database for at most a fifth of
-# the time. It is not longer than ``MAX_POLL_INTERVAL_SECONDS``.
+# of a CPU, and 4 times its duration, so that slow polls occupy the database for about a fifth of
+# the time. It is not longer than ``MAX_POLL_INTERVAL_SECONDS``. Polls of more than a quarter of
+# that, or with more CPU time than a fiftieth of it, exceed these shares.
 CPU_COST_FACTOR, DURATION_COST_FACTOR = 50, 4
 OVERDUE_INTERVAL_SECONDS = 1.0  # between two queries for questions that timed out
 LAST_SEEN_INTERVAL_SECONDS = 60.0  # between two updates of ``last_seen`` of connected sessions

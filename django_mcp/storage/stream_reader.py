@@ -2,8 +2,10 @@
 Reader of one stream for one connection: events after a cursor, in order, each once, without gaps.
 
 A ``StreamReader`` registers for wake-ups before it reads the rows, so that it misses no event that
-is committed in between. A wake-up may contain the events that this process has committed. If they
-follow directly on the cursor, they need not be read. All other events are read from the database.
+is committed in between. With ``opened`` it reads no rows first: the next poll finds events that
+other processes committed before ``__enter__``. A wake-up may contain the events that this process
+has committed. If they follow directly on the cursor, they need not be read. All other events are
+read from the database.
 
 All methods run in the event loop of the connection. A process has thousands of readers, so none
 has a timer or a queue, and a task only while it reads rows: ``poller.Poller`` serves all of them.
@@ -39,7 +41,8 @@ class StreamEnd(enum.Enum):
     GONE = "the stream was deleted, or its client may not read it any more"
 
 
-IMMEDIATE_ENDS = (StreamEnd.TAKEN, StreamEnd.EXPIRED, StreamEnd.GONE)  # although events are left
+# These end the connection at once, even if it has unread events.
+IMMEDIATE_ENDS = (StreamEnd.TAKEN, StreamEnd.EXPIRED, StreamEnd.GONE)
 
 
 class StreamReader:
@@ -99,7 +102,10 @@ class StreamReader:
     # Called by the connection.
 
     async def events(self) -> Sequence[Event] | StreamEnd:
-        """Wait for the next events and return them, or return why there will be none."""
+        """Wait for the next events and return them, or return why there will be none.
+
+        Return an empty page when a keep-alive is due.
+        """
         while True:
             found: Sequence[Event] | StreamEnd | None
             if self._ending in IMMEDIATE_ENDS:
