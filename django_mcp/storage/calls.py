@@ -1,11 +1,14 @@
 """Stored calls: park them while a question is open, claim, cancel and take them over; their steps.
 
 Every change is a conditional UPDATE, so that of two competing processes one wins. A process that
-claims a call raises its ``fence`` (a fencing token). Every write in the name of a call has the
-fence as a condition, so an earlier owner that was only suspended can write nothing more.
+claims a call raises its ``fence`` (a fencing token). Events, questions and responses of a call are
+written only if it still has the writer's fence, so an earlier owner that was only suspended can
+write none of them. The functions for steps do not compare fences. Their caller,
+``SessionCallSteps``, checks ``is_mine``.
 
 ``CallManager`` is the interface through which the poller notifies the code that runs calls. Its
-methods are called in the event loop and must not block.
+methods are called in the event loop and must not block. Only ``withdrawal_messages`` is called in
+the thread of the pool ``polling``.
 
 Steps (``request.once``) are rows too, so that they happen once across processes and restarts. The
 row is inserted before the step runs. If the process dies in the step, the row is rolled back if
@@ -14,6 +17,7 @@ both are in one transaction. Otherwise the step is never repeated, because its o
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -28,9 +32,11 @@ from ..models import DONE, PARKED, RUNNING, Ask, Call, Process, Session, Step, S
 from . import databases
 from .databases import digest_of, erase, one_transaction, rows, unlocked
 from .event_log import CLEARED, enlarge, settled
+from .jobs import BROKEN
 from .sessions import SessionEnded, lock
 from .streams import cancel_lifetime
 
+logger = logging.getLogger("django_mcp")
 ASK_ID = re.compile(r"[0-9a-f]{32}\Z")
 MAX_STORED_CANCELS = 100  # stored cancels of one session that found no call
 CALLS_PER_POLL = 100  # calls handled in one poll
@@ -154,10 +160,23 @@ def _claim(call_id: int, process: str) -> Call | None:
 def overdue(
     now: datetime, process: str, encode_withdrawals: WithdrawalEncoder = no_withdrawals
 ) -> list[Overdue]:
-    """Time out questions past their deadline, withdraw them, and claim calls that can continue."""
+    """Time out questions past their deadline, withdraw them, and claim calls that can continue.
+
+    A call for which that fails keeps its questions, and the next poll tries again. Errors in
+    ``BROKEN``, those of the database, are raised.
+    """
     late = rows(Ask).filter(open=True, deadline__lte=now, call__state=PARKED)
     calls = late.order_by("deadline").values_list("call_id", flat=True)[:CALLS_PER_POLL]
-    found = [_time_out(call, now, process, encode_withdrawals) for call in dict.fromkeys(calls)]
+    found = []
+    for call in dict.fromkeys(calls):
+        try:
+            found.append(_time_out(call, now, process, encode_withdrawals))
+        except BROKEN:
+            raise
+        # The call stays first in this order. If its error ended the poll, no later question of any
+        # session would time out.
+        except Exception:
+            logger.exception("Question could not be timed out: call=%s", call)
     return [one for one in found if one is not None]
 
 
@@ -192,10 +211,10 @@ def cancel(
 ) -> Call | None:
     """Cancel the call of that request id (JSON) in whichever process it runs, and return it.
 
-    Its stream owes one response less, and ``encode_withdrawals`` returns the
-    messages that withdraw its open questions. Return None if
-    there is no such call, it is done, or ``may`` is False for it. If there is none, store the
-    cancel for ``cancel_lifetime()``: another process may be storing the call at this moment.
+    Decrement ``pending_responses`` of its stream. ``encode_withdrawals`` returns the messages that
+    withdraw its open questions. Return None if there is no such call, it is done, or ``may`` is
+    False for it. If there is none, store the cancel for ``cancel_lifetime()``: another process may
+    be storing the call at this moment.
     """
     try:
         return _cancel(session, request_id, may, encode_withdrawals)
@@ -253,7 +272,11 @@ def _store_early_cancel(session_id: int, request_id: str) -> None:
 
 
 def cancelled_of(process: str, ids: Collection[int]) -> set[int]:
-    """Return which of these calls the process must stop: cancelled, taken over or deleted."""
+    """Return which of these calls are not running rows of ``process``.
+
+    They were cancelled, taken over or deleted, or belong to a former id of the process. Compare
+    fences before stopping one.
+    """
     mine = rows(Call).filter(pk__in=ids, process=process, state=RUNNING)
     return set(ids) - set(mine.values_list("pk", flat=True))
 
@@ -278,13 +301,16 @@ def claimed(process: str, known: Collection[int], former: Collection[str] = ()) 
     return list(found.order_by("pk")[:CALLS_PER_POLL])
 
 
-def orphans(process: str) -> list[Call]:
+def orphans(process: str, former: Collection[str] = ()) -> list[Call]:
     """Take over at most ``CALLS_PER_POLL`` running calls of processes without a row.
 
+    Calls of the ``former`` ids of this process are left out, because they may still run here.
+    ``claimed`` returns them.
     A process that is shutting down stores last answers with no process. Taking over such a call
     does not count as one of its ``runs``.
     """
     left = rows(Call).filter(state=RUNNING).exclude(process__in=rows(Process).values("pk"))
+    left = left.exclude(process__in=former)
     # In random order: calls that stay locked must not fill every poll.
     found = [take_over(call, process) for call in left.order_by("?")[:CALLS_PER_POLL]]
     return [call for call in found if call is not None]
@@ -365,7 +391,10 @@ class CallManager(Protocol):
         ...
 
     def withdrawal_messages(self, session: Session, asks: Sequence[str]) -> Sequence[str]:
-        """Return the messages that withdraw these questions from the client."""
+        """Return the messages that withdraw these questions from the client.
+
+        This is called in the thread of the pool ``polling``, in a transaction.
+        """
         ...
 
     def resume(self, call: Call) -> None:

@@ -9,7 +9,8 @@ before others may take them over. It claims no call until it has a new id, under
 over the calls of its former ids without waiting.
 
 A lease is measured from the beginning of a heartbeat by its owner, and from the end of a read by
-the others. So the owner always stops before the others take over, however slow the queries are.
+the others. So an owner whose event loop runs stops before the others take over, however slow the
+queries are. The fencing token of a call stops the writes of a suspended process or a tool's thread.
 """
 
 from __future__ import annotations
@@ -70,6 +71,10 @@ class Lease:
         # Held while a lease begins, query included: two event loops that call ``hold`` at once
         # must get the same id. The heartbeat thread does not take it.
         self._lock = threading.Lock()
+        # Held while the attributes below change. Otherwise a late heartbeat of a former id could
+        # change or give up a lease that begins at that moment. It is not held during a query, so
+        # the heartbeat and event loops never wait for the database here.
+        self._change_lock = threading.Lock()
         self._id = ""
         self._beaten_at = 0.0  # when the last heartbeat that was stored began (monotonic clock)
         # The ids that this process gave up. Threads read it without a lock: it is never changed
@@ -86,9 +91,8 @@ class Lease:
         with self._lock:
             if self.is_doubtful:
                 raise LeaseDoubtful(LeaseDoubtful.__doc__)
-            if not self._id or self._is_rolled_back():
-                self._begin()
-            return self._id
+            id = self._id  # ``abandon`` may clear the attribute meanwhile
+            return self._begin() if not id or self._is_rolled_back() else id
 
     def _is_rolled_back(self) -> bool:
         """Whether the row was rolled back with a test's transaction.
@@ -97,13 +101,15 @@ class Lease:
         """
         return not environment().shares_database and self._id not in beats()
 
-    def _begin(self) -> None:
+    def _begin(self) -> str:
         id, began = uuid.uuid4().hex, time.monotonic()
         begin(id)
-        self._beaten_at, self._id = began, id
-        is_beating = self._thread is not None and self._thread.is_alive()
-        if environment().has_background_services and not is_beating:
-            self._start()
+        with self._change_lock:
+            self._beaten_at, self._id = began, id
+            is_beating = self._thread is not None and self._thread.is_alive()
+            if environment().has_background_services and not is_beating:
+                self._start()
+        return id
 
     def _start(self) -> None:
         self._ending = threading.Event()
@@ -118,17 +124,21 @@ class Lease:
         is_late = time.monotonic() - self._beaten_at > LEASE_SECONDS * 2 / 3
         return bool(self._id) and self._thread is not None and is_late
 
-    def abandon(self) -> None:
+    def abandon(self, only: str | None = None) -> None:
         """Give up the id, so that the next ``hold`` begins a new one.
 
-        It does not wait for the heartbeat thread, which may be stuck in the database. The next
-        lease starts another thread.
+        ``only`` is an id: another one, which has replaced it meanwhile, is kept. This does not wait
+        for the heartbeat thread, which may be stuck in the database. The next lease starts another
+        thread.
         """
-        if id := self._id:
-            self.former = (*self.former, id)[-MAX_FORMER_IDS:]
-        self._id = ""
-        self._ending.set()
-        self._thread = None
+        with self._change_lock:
+            if only is not None and only != self._id:
+                return
+            if self._id:
+                self.former = (*self.former, self._id)[-MAX_FORMER_IDS:]
+            self._id = ""
+            self._ending.set()
+            self._thread = None
 
     def _beat_on(self, ending: threading.Event) -> None:
         pause = LEASE_SECONDS / BEATS_PER_LEASE
@@ -152,19 +162,24 @@ class Lease:
         except Exception as error:
             logger.warning("The heartbeat could not be stored: %s", error)
             return False
-        if id != self._id or self._ending.is_set():
-            return True  # the lease was given up meanwhile, and the result is of the former one
-        if alive:
-            self._beaten_at = began
-        else:
-            logger.error(
-                "Lease lost: other processes take this one for dead. It continues under a new id"
-            )
-            self.abandon()
+        with self._change_lock:
+            if id != self._id or self._ending.is_set():
+                return True  # the lease was given up meanwhile, and the result is of the former one
+            if alive:
+                self._beaten_at = began
+                return True
+        logger.error(
+            "Lease lost: other processes take this one for dead. It continues under a new id"
+        )
+        self.abandon(only=id)
         return True
 
     def end(self, *, holding: bool = False) -> None:
-        """End the lease. With ``holding``, others may take over its calls at once."""
+        """End the lease. Delete the row, or with ``holding`` mark it as left.
+
+        ``holding`` means that this process still owns calls. Another process deletes the row and
+        takes over the calls, without waiting until the lease has expired.
+        """
         thread, self._thread = self._thread, None
         self._ending.set()
         if thread is not None and thread.is_alive():  # joining an unstarted thread raises

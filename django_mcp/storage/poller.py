@@ -1,9 +1,10 @@
 """Poll the session database for what other processes did: new events, abandoned calls.
 
-Wake-up messages may be lost; polling guarantees delivery. Each event loop has one ``Poller``. It
-reads the state of all streams that clients read here with one query, 0.2 seconds after the last
-poll, or 1 second after it if wake-ups from other processes work. The same poll finds calls that
-were cancelled, questions that timed out, and calls of dead processes.
+Wake-up messages may be lost; polling guarantees delivery. Each event loop has one ``Poller``. Each
+poll reads sums over all streams that clients read here with one query. If a sum has changed, a
+second query reads the rows. A poll begins 0.2 seconds after the last one has ended, or 1 second
+after it if wake-ups from other processes work. It also finds calls that were cancelled, questions
+that timed out, and calls of dead processes.
 
 A timer of the event loop does what must happen even while the database is down: it sends
 keep-alives, and stops the calls of this process when its lease may have expired.
@@ -18,8 +19,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -39,8 +40,9 @@ logger = logging.getLogger("django_mcp")
 POLL_INTERVAL_SECONDS = 0.2
 MAX_POLL_INTERVAL_SECONDS = 1.0  # if wake-ups work, or polls take long
 # The pause after a poll is at least 50 times its CPU time, so that polling takes about a fiftieth
-# of a CPU, and 4 times its duration, so that slow polls occupy the database for at most a fifth of
-# the time. It is not longer than ``MAX_POLL_INTERVAL_SECONDS``.
+# of a CPU, and 4 times its duration, so that slow polls occupy the database for about a fifth of
+# the time. It is not longer than ``MAX_POLL_INTERVAL_SECONDS``. Polls of more than a quarter of
+# that, or with more CPU time than a fiftieth of it, exceed these shares.
 CPU_COST_FACTOR, DURATION_COST_FACTOR = 50, 4
 OVERDUE_INTERVAL_SECONDS = 1.0  # between two queries for questions that timed out
 LAST_SEEN_INTERVAL_SECONDS = 60.0  # between two updates of ``last_seen`` of connected sessions
@@ -174,7 +176,7 @@ class Poller:
             self._stop()
 
     async def close(self) -> None:
-        """Stop at the end of the process, and release the lease.
+        """Stop at the end of the process, and release the lease unless another loop needs it.
 
         Other processes take over the calls that are still running here.
         """
@@ -185,8 +187,10 @@ class Poller:
             # this empty job starts when the poll has ended.
             await threads.polling.run(lambda: None)
         if holding:
+            # Calls of other loops are taken over too. Their fencing tokens stop them here.
             await jobs.run_with_retries(partial(lease.end, holding=True))
-        else:  # without calls it is enough to try once: there is nothing to take over
+        elif not _serves_elsewhere():  # else calls of another loop would be taken over
+            # Without calls it is enough to try once: there is nothing to take over.
             with suppress(Busy, *BROKEN):
                 await threads.log.run(lease.end)
 
@@ -219,12 +223,11 @@ class Poller:
         """
         while not self._may_claim.is_set():  # it may be cleared again before a waiter continues
             await self._may_claim.wait()
-        self._claims_open, self._claims_begun = self._claims_open + 1, self._claims_begun + 1
         before = jobs.counts.failures
         try:
-            yield
+            with self._open_claim():
+                yield
         finally:
-            self._claims_open -= 1
             self.needs_recount |= jobs.counts.failures != before
             # Recount at once, and allow no further claim before: in a busy process there would
             # always be an open one. Only while the poller pauses: the poll that follows sets
@@ -232,6 +235,15 @@ class Poller:
             if self.needs_recount and not self._claims_open and self._is_pausing:
                 self._may_claim.clear()
                 self._poll_now.set()
+
+    @contextmanager
+    def _open_claim(self) -> Iterator[None]:
+        """Count the block as an open claim. A recount of another loop then has no effect."""
+        self._claims_open, self._claims_begun = self._claims_open + 1, self._claims_begun + 1
+        try:
+            yield
+        finally:
+            self._claims_open -= 1
 
     @property
     def _is_wanted(self) -> bool:
@@ -335,9 +347,14 @@ class Poller:
         held = list(runner.running_ids()) if runner else []
         if self.needs_recount and not self._claims_open:
             self._may_claim.clear()  # no new claims until the recount has run
-        found = await threads.polling.run(
-            jobs.run_or_disconnect, self._read_rows, streams, self._sessions_to_touch(), held
-        )
+        # The poll may claim calls, which run in no loop until the runner has them. A recount of
+        # another loop that is queued behind this poll would start them a second time.
+        with self._open_claim():
+            found = await threads.polling.run(
+                jobs.run_or_disconnect, self._read_rows, streams, self._sessions_to_touch(), held
+            )
+            if runner:
+                self._pass_to_runner(runner, found)
         self._last_cost, self._cost = found.cost, min(found.cost, self._last_cost)
         before, self._states, self._totals = self._states, found.states, found.totals
         for stream in streams if found.states is not before else ():
@@ -346,12 +363,12 @@ class Poller:
                 state = None if row is None else StreamState(*row)
                 for reader in self._wakeups.at(stream):
                     reader.update_state(state)
-        if runner:
-            self._pass_to_runner(runner, found)
-            if not self._claims_open and (
-                self._recount_timer.restart_if_due() or self.needs_recount
-            ):
-                await self._recount(runner)
+        if (
+            runner
+            and not self._claims_open
+            and (self._recount_timer.restart_if_due() or self.needs_recount)
+        ):
+            await self._recount(runner)
 
     def _sessions_to_touch(self) -> set[int]:
         """Return the connected sessions once in ``LAST_SEEN_INTERVAL_SECONDS``, else none."""
@@ -444,13 +461,14 @@ class Poller:
         if mine not in beats:  # another process has declared this one dead
             # The calls are not stopped, because their rows can be read. A call that another process
             # takes over gets a new fencing token, with which writes from here are rejected, and the
-            # next poll stops it. All others continue.
-            lease.abandon()
+            # next poll stops it. All others continue under the former id, and this process does not
+            # take them over: ``_recount`` resumes those that do not run here.
+            lease.abandon(only=mine)  # the heartbeat may have noticed it first
             return []
         for dead in self._observer.dead(beats, asked):
             if dead != mine:
                 leases.end(dead)
-        found = calls.orphans(mine)
+        found = calls.orphans(mine, lease.former)
         if found:
             self._takeover_timer.make_due()  # there may be more than one query returns
         return found
@@ -459,9 +477,15 @@ class Poller:
 poller = Service(Poller)
 
 
+def _serves_elsewhere() -> bool:
+    """Whether an open event loop of this process runs calls. A closed poller has no runner."""
+    return any(one.runner and not loop.is_closed() for loop, one in poller.instances())
+
+
 def _claims_begun() -> int | None:
     """Return how many claims this process has begun, or None while one is open."""
-    pollers = [one for _, one in poller.instances()]
+    # A loop that was closed during a poll never ends its claim.
+    pollers = [one for loop, one in poller.instances() if not loop.is_closed()]
     if any(one._claims_open for one in pollers):
         return None
     return sum(one._claims_begun for one in pollers)

@@ -2,11 +2,13 @@
 Reader of one stream for one connection: events after a cursor, in order, each once, without gaps.
 
 A ``StreamReader`` registers for wake-ups before it reads the rows, so that it misses no event that
-is committed in between. A wake-up may contain the events that this process has committed. If they
-follow directly on the cursor, they need not be read. All other events are read from the database.
+is committed in between. With ``opened`` it reads no rows first: the next poll finds events that
+other processes committed before ``__enter__``. A wake-up may contain the events that this process
+has committed. If they follow directly on the cursor, they need not be read. All other events are
+read from the database.
 
 All methods run in the event loop of the connection. A process has thousands of readers, so none
-has a task, a timer or a queue: ``poller.Poller`` serves all of them.
+has a timer or a queue, and a task only while it reads rows: ``poller.Poller`` serves all of them.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class StreamEnd(enum.Enum):
     GONE = "the stream was deleted, or its client may not read it any more"
 
 
-IMMEDIATE_ENDS = (StreamEnd.TAKEN, StreamEnd.EXPIRED, StreamEnd.GONE)  # although events are left
+# These end the connection at once, even if it has unread events.
+IMMEDIATE_ENDS = (StreamEnd.TAKEN, StreamEnd.EXPIRED, StreamEnd.GONE)
 
 
 class StreamReader:
@@ -51,8 +54,8 @@ class StreamReader:
     """
 
     __slots__ = (
-        "_buffer", "_ending", "_is_keepalive_due", "_last", "_waiter", "_wakeups", "after",
-        "may_return", "number", "session", "idle_since", "stream",
+        "_buffer", "_ending", "_is_keepalive_due", "_last", "_reading", "_waiter", "_wakeups",
+        "after", "may_return", "number", "session", "idle_since", "stream",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +76,7 @@ class StreamReader:
         self._buffer: list[Event] | None = None  # events of wake-ups, which need not be read
         self._is_keepalive_due = False
         self._waiter: asyncio.Future[None] | None = None
+        self._reading: asyncio.Future[tuple[StreamState | None, Sequence[Event]]] | None = None
         self._wakeups: StreamWakeups
         if opened is not None:
             self._last = 0
@@ -91,19 +95,25 @@ class StreamReader:
         traceback: TracebackType | None,
     ) -> None:
         self._wakeups.forget(self)
+        if self._reading is not None:
+            self._reading.cancel()
         poller().stop_if_idle()
 
     # Called by the connection.
 
     async def events(self) -> Sequence[Event] | StreamEnd:
-        """Wait for the next events and return them, or return why there will be none."""
+        """Wait for the next events and return them, or return why there will be none.
+
+        Return an empty page when a keep-alive is due.
+        """
         while True:
             found: Sequence[Event] | StreamEnd | None
             if self._ending in IMMEDIATE_ENDS:
                 found = self._ending
-            elif self._buffer and (buffered := self._take_buffer()):
+            # Not during a read: its page follows on the cursor at which it began.
+            elif self._reading is None and self._buffer and (buffered := self._take_buffer()):
                 found = buffered
-            elif self._is_behind:
+            elif self._reading is not None or self._is_behind:
                 found = await self._read()
             elif self._is_keepalive_due:
                 found, self._is_keepalive_due = (), False
@@ -131,12 +141,26 @@ class StreamReader:
         return self._last is None or self._last > self.after
 
     async def _read(self) -> Sequence[Event] | StreamEnd | None:
-        """Read the next page. Return None if there was nothing new."""
-        # Before the query: a wake-up that arrives while it runs sets ``_last`` to None again, and
-        # then the rows are read once more.
-        self._last = self.after if self._last is None else self._last
-        async with self._wakeups.reads:
-            state, found = await run_with_retries(_read_page, self.stream, self.after)
+        """Read the next page. Return None if there was nothing new.
+
+        Return an empty page if a keep-alive is due before. The next call waits for the same read.
+        """
+        if self._reading is None:
+            # Before the query: a wake-up that arrives while it runs sets ``_last`` to None again,
+            # and then the rows are read once more.
+            self._last = self.after if self._last is None else self._last
+            # A task, because a read waits until the database is back. Meanwhile the connection
+            # must send keep-alives, and close when its token expires.
+            self._reading = asyncio.ensure_future(self._read_rows())
+            self._reading.add_done_callback(lambda reading: self._wake())
+        while not self._reading.done():
+            if self._ending in IMMEDIATE_ENDS:
+                return self._ending
+            if self._is_keepalive_due:
+                self._is_keepalive_due = False
+                return ()
+            await self._wait()
+        (state, found), self._reading = self._reading.result(), None
         self.update_state(state)
         if state is None or self._ending in IMMEDIATE_ENDS:
             return self._ending
@@ -146,6 +170,10 @@ class StreamReader:
             return following
         # Retention deleted the next event before this slow reader came to it.
         return StreamEnd.RELEASED if state.last > self.after else None
+
+    async def _read_rows(self) -> tuple[StreamState | None, Sequence[Event]]:
+        async with self._wakeups.reads:
+            return await run_with_retries(_read_page, self.stream, self.after)
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()

@@ -551,6 +551,17 @@ def test_worker_that_lost_its_call_stores_no_response(client, gate):
     assert (row.state, row.fence) == (RUNNING, 5) and reading.messages == []
 
 
+def test_call_continues_when_the_row_of_its_worker_was_deleted(client, runs, gate, monkeypatch):
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.15)
+    reading = client.open_stream(client.call("wait"))
+    processes.end(leases.lease.hold())
+    leases.lease.abandon()  # as the next heartbeat or poll does
+    client.loop.sleep(0.5)
+    gate.set()
+    assert [text(one) for one in reading.all()] == ["waited"]
+    assert runs == ["wait"] and Call.objects.get().fence == 0
+
+
 def test_worker_that_lost_its_call_deletes_no_steps(client, runs, gate):
     """The new owner of the call may run it again."""
     found = client.open_stream(client.call("once_and_wait"))

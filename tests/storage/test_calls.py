@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 
 from django_mcp.models import DONE, PARKED, RUNNING, Ask, Call, Session, Stream
@@ -185,11 +186,27 @@ def test_timed_out_question_is_withdrawn_once_in_the_same_transaction():
     assert event_log.read(stream.pk, 0)[-1] == (refreshed(stream).last, "1: no longer")
 
 
-def test_failed_withdrawal_leaves_the_question_open():
-    parked_call(late := ask("d1", 5))
-    with pytest.raises(ZeroDivisionError):
-        calls.overdue(timezone.now() + timedelta(seconds=10), "p", lambda session, asks: 1 / 0)
-    assert refreshed(late).open
+def test_failed_withdrawal_leaves_only_its_own_question_open(caplog):
+    made, _, _ = parked_call(failing := ask("d1", 5))
+    _, _, one = parked_call(later := ask("d2", 6))
+
+    def words(session, asks):
+        return [1 / 0] if session == made else []
+
+    (found,) = calls.overdue(timezone.now() + timedelta(seconds=10), "p", words)
+    assert (found.asks, found.call) == ([later.pk], one)
+    assert refreshed(failing).open and "Question could not be timed out: call=" in caplog.text
+
+
+def test_outage_ends_the_search_for_overdue_questions():
+    """The poll fails and is repeated. Each further call would wait for the database."""
+    parked_call(ask("d1", 5))
+
+    def away(session, asks):
+        raise OperationalError("gone")
+
+    with pytest.raises(OperationalError):
+        calls.overdue(timezone.now() + timedelta(seconds=10), "p", away)
 
 
 def test_answer_to_a_timed_out_question_is_ignored():
@@ -333,6 +350,12 @@ def test_running_calls_of_a_dead_process_are_taken_over():
     assert calls.orphans("mine") == []
     assert not event_log.finish(one.pk, 0, "{}", stream.pk)
     assert event_log.finish(one.pk, 1, "{}", stream.pk)
+
+
+def test_calls_of_former_ids_are_no_orphans():
+    _, _, one = started_call(process="former")
+    assert calls.orphans("mine", ["older", "former"]) == [] and refreshed(one).fence == 0
+    assert calls.orphans("mine", ["older"]) == [one]
 
 
 def test_claimed_returns_own_calls_that_are_not_known():

@@ -202,6 +202,46 @@ def test_late_heartbeat_of_an_abandoned_id_is_ignored(lease, monkeypatch):
     assert lease._beat() and lease.hold() == new[0]
 
 
+@pytest.mark.parametrize("alive", [True, False])
+@pytest.mark.django_db(transaction=True)
+def test_late_heartbeat_does_not_change_a_lease_that_begins_meanwhile(lease, monkeypatch, alive):
+    former, new = lease.hold(), []
+
+    def replace():
+        lease.abandon()
+        new.append(lease.hold())
+
+    replacing = threading.Thread(target=replace)
+
+    class Checked(threading.Event):
+        """The lease is replaced just after the heartbeat has seen that it was not."""
+
+        def is_set(self):
+            replacing.start()
+            replacing.join(0.3)
+            return False
+
+    lease._ending.set()
+    lease._ending = Checked()
+    monkeypatch.setattr(processes, "begin", lambda id: None)
+    monkeypatch.setattr(processes, "beat", lambda id: time.sleep(0.1) or alive)
+    began = time.monotonic()
+    assert lease._beat()
+    replacing.join()
+    assert lease.hold() == new[0] != former and lease._beaten_at >= began + 0.1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_id_that_was_replaced_is_not_abandoned_again(lease):
+    former = lease.hold()
+    lease.abandon()
+    mine = lease.hold()
+    lease.abandon(only=former)
+    assert lease.hold() == mine and lease.former == (former,)
+    lease.abandon(only=mine)
+    assert lease.hold() != mine and lease.former == (former, mine)
+
+
 # Observing other processes.
 
 

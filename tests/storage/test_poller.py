@@ -28,7 +28,7 @@ from django_mcp.storage import leases as processes
 from django_mcp.storage.jobs import run_with_retries
 from tests.unreachable import unreachable
 
-from .loops import Reader, a_loop
+from .loops import Loop, Reader, a_loop
 from .rows import ask, call, queries, session
 
 pytestmark = pytest.mark.django_db
@@ -222,7 +222,7 @@ def test_overdue_question_is_withdrawn_even_if_the_poll_fails(loop, runner, monk
     stream = opened(one)
     late = ask("d", seconds=-1)
     calls.park(one.pk, 0, [late], ["?"], known={}, high_water=None, rounds=1)
-    monkeypatch.setattr(calls, "orphans", lambda mine: raised(RuntimeError("a bug")))
+    monkeypatch.setattr(calls, "orphans", lambda *given: raised(RuntimeError("a bug")))
     reader = Reader(loop, stream)
     assert reader.until(2)[1][1] == f"{stream.session_id} no longer waits for {late.pk}"
     assert not runner.overdue
@@ -432,6 +432,26 @@ def test_calls_of_another_event_loop_are_known(loop, runner):
         other.close()
 
 
+def test_calls_that_the_poll_of_another_event_loop_claimed_are_not_resumed(loop, runner):
+    """Between the commit of that poll and the start of the call, the call runs in no loop."""
+    opened(one := call(process="another"))
+    calls.park(one.pk, 0, [ask("d", -1)], ["?"], known={}, high_water=None, rounds=1)
+    other, theirs, made = Loop(), FakeCallRunner(), loop.do(poller.poller)
+    try:
+        other.do(lambda: setattr(poller.poller(), "_runner", theirs))
+        other.begin(other.do(poller.poller)._poll())  # this loop stops before it gets the result
+        assert Call.objects.get().state == RUNNING and not theirs.overdue
+        made.needs_recount = True
+        loop.run(made._poll())
+        assert not runner.resumed and made.needs_recount
+        (overdue,) = other.until(lambda: theirs.overdue)
+        theirs.holding.add(overdue.call.pk)
+        loop.run(made._poll())
+        assert not runner.resumed and not made.needs_recount
+    finally:
+        other.close()
+
+
 # How often it polls.
 
 
@@ -597,3 +617,48 @@ def test_process_declared_dead_takes_over_nothing(loop, runner):
     processes.end(mine)
     assert made._take_over_orphans(mine) == [] and Call.objects.get().process == "dead"
     assert leases.lease.hold() != mine
+
+
+def test_calls_continue_when_the_row_of_their_process_was_deleted(loop, runner):
+    """They run here. A second run would begin, and nothing could stop the first one."""
+    mine = leases.lease.hold()
+    opened(one := call(process=mine))
+    runner.holding.add(one.pk)
+    made = loop.do(poller.poller)
+    processes.end(mine)
+    assert made._take_over_orphans(mine) == []  # it gives up the id
+    new = leases.lease.hold()
+    assert new != mine and made._take_over_orphans(new) == []
+    assert Call.objects.get().fence == 0
+    runner.holding.clear()
+    loop.do(lambda: setattr(made, "needs_recount", True))
+    wake(loop)
+    loop.run(made._poll())
+    assert [one.pk for one in runner.resumed] == [one.pk] and not runner.taken
+
+
+# Shutdown.
+
+
+def test_lease_ends_with_the_last_event_loop(loop, runner):
+    """Another process would take over the calls that still run in another loop."""
+    mine = leases.lease.hold()
+    other = Loop()
+    try:
+        theirs = other.do(poller.poller)
+        other.do(lambda: setattr(theirs, "runner", FakeCallRunner()))
+        loop.run(loop.do(poller.poller).close())
+        assert mine in processes.beats() and leases.lease.hold() == mine
+        other.run(theirs.close())
+        assert mine not in processes.beats()
+    finally:
+        other.close()
+
+
+def test_lease_ends_although_another_event_loop_was_closed_before(loop, runner):
+    mine = leases.lease.hold()
+    other = Loop()
+    other.do(lambda: setattr(poller.poller(), "runner", FakeCallRunner()))
+    other.close()
+    loop.run(loop.do(poller.poller).close())
+    assert mine not in processes.beats()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from django_mcp.calls.session_output import response_wakeup
@@ -10,6 +12,7 @@ from django_mcp.storage import event_log, streams
 from django_mcp.storage import stream_reader as module
 from django_mcp.storage.stream_reader import StreamEnd
 from django_mcp.storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
+from tests.unreachable import unreachable
 
 from .loops import Reader, a_loop
 from .rows import call, given, session
@@ -321,6 +324,66 @@ def test_idle_reader_gets_keepalives(loop):
         reader = Reader(loop, opened())
         loop.until(lambda: reader.signs >= 2)
     assert reader.events == []
+
+
+# Database outages.
+
+
+@pytest.fixture
+def outage(monkeypatch):
+    """Let no reader read its rows until the test calls the function."""
+    read, away = module._read_page, [True]
+
+    def read_page(*given):
+        if away:
+            raise unreachable()
+        return read(*given)
+
+    monkeypatch.setattr(module, "_read_page", read_page)
+    return away.clear
+
+
+def test_reader_gets_keepalives_while_its_read_waits_for_the_database(loop, outage):
+    stream = opened(messages=["a"])
+    with given(KEEPALIVE=0.1):
+        reader = Reader(loop, stream)
+        loop.until(lambda: reader.signs >= 2)
+    assert reader.events == []
+    append(loop, stream, "b")
+    outage()
+    assert reader.until(2) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("why", [StreamEnd.EXPIRED, StreamEnd.GONE])
+def test_reader_ends_while_its_read_waits_for_the_database(manual_loop, outage, why):
+    reader = Reader(manual_loop, opened(messages=["a"]))
+    (tail,) = manual_loop.do(lambda: list(stream_wakeups()))
+    manual_loop.do(tail.end, why)
+    assert reader.ended() is why and reader.events == []
+    assert tail._reading.cancelling()
+
+
+def test_released_reader_waits_for_the_database_and_gets_its_events(manual_loop, outage):
+    reader = Reader(manual_loop, opened(messages=["a"]))
+    (tail,) = manual_loop.do(lambda: list(stream_wakeups()))
+    manual_loop.do(tail.release)
+    manual_loop.sleep(0.05)
+    assert reader.ending is None
+    outage()
+    assert reader.ended() is StreamEnd.RELEASED and reader.seqs == [1]
+
+
+def test_cancelled_read_continues_with_the_next_call(manual_loop, outage):
+    stream = opened(messages=["a"])
+
+    async def reading():
+        with module.StreamReader(stream.session_id, stream.pk, 1) as tail:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(tail.events(), 0.01)
+            outage()
+            return await asyncio.wait_for(tail.events(), 20)
+
+    assert manual_loop.run(reading()) == [(1, "a")]
 
 
 def _alias() -> str:
