@@ -128,32 +128,63 @@ class ClientPinger:
 
     def __init__(self, exchange: Exchange, tail: StreamReader) -> None:
         self._exchange, self._tail = exchange, tail
-        self._count = 0
-        self._is_due = self._is_over = False
+        self._count = self._writes = 0
+        self._is_due = self._is_over = self._is_writing = False
+        self._blocked = 0  # the number of the write that was not done at the last tick
+        self._is_checking = self._is_check_late = False
         self._sent = ""  # the id of the last ping
 
     def tick(self) -> None:
         """Send the next ping if the last one was answered, else close the connection."""
-        call_manager().spawn(self._next())
+        # A client that reads nothing blocks the write before its ping could be sent. So no ping is
+        # unanswered, and without this check the connection would stay open for ever.
+        if self._is_writing and self._blocked == self._writes:
+            self._close("Client did not read for a whole ping interval")
+            return
+        self._blocked = self._writes if self._is_writing else 0
+        # While the database is slow or down, the last check may still run. A second one would
+        # compare its result with the ping that the first one has sent.
+        if self._is_checking:
+            self._is_check_late = True
+            return
+        self._is_checking = True
+        call_manager().spawn(self._check())
 
-    async def _next(self) -> None:
-        is_answered = (
-            not self._sent or await run_with_retries(streams.pong, self._tail.stream) == self._sent
-        )
+    async def _check(self) -> None:
+        sent, self._is_check_late = self._sent, False
+        try:
+            is_answered = (
+                not sent or await run_with_retries(streams.pong, self._tail.stream) == sent
+            )
+        finally:
+            self._is_checking = False
         if self._is_over:
             return
         if is_answered:
             self._is_due = True
             self._tail.send_keepalive()
-            return
+        # If the check had to wait for the database, the storing of the answer may wait too. The
+        # next tick checks again.
+        elif not self._is_check_late:
+            self._close("Client did not answer a ping")
+
+    def _close(self, reason: str) -> None:
         logger.warning(
-            "Client did not answer a ping, its connection is closed: timeout=%ss "
-            "session=%s stream=%s",
-            settings.PING_INTERVAL, self._tail.session, self._tail.stream,
+            "%s, its connection is closed: timeout=%ss session=%s stream=%s",
+            reason, settings.PING_INTERVAL, self._tail.session, self._tail.stream,
         )  # fmt: skip
         # The task may be blocked in a write to a client that reads nothing. Only a cancellation
-        # ends that.
+        # ends that. Then the end of the response must not be written, because it would block too.
+        self._exchange.gone = self._exchange.gone or self._is_writing
         self._exchange.cancel()
+
+    async def write(self, data: bytes) -> None:
+        """Write to the client, and note while it lasts that the client does not read."""
+        self._writes, self._is_writing = self._writes + 1, True
+        try:
+            await self._exchange.write(data)
+        finally:
+            self._is_writing = False
 
     def take(self) -> bytes:
         """Return the ping to write now, encoded as an SSE event, or ``b""`` if none is due."""
@@ -352,7 +383,7 @@ async def _send_events(
     is_unread = at.has_news and at.number == 1
     try:
         while not isinstance(found := await tail.events(), StreamEnd):
-            await exchange.write(encoding.events(tail.stream, found) or pinging.take() or ALIVE)
+            await pinging.write(encoding.events(tail.stream, found) or pinging.take() or ALIVE)
             if is_unread and found:
                 await run_with_retries(streams.note_sent, tail.stream)
                 is_unread = False
