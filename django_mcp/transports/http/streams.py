@@ -51,7 +51,6 @@ from ...storage.stream_reader import StreamEnd, StreamReader
 from ...storage.streams import StreamState
 from ...storage.wakeups import Event, StreamWakeup, stream_wakeups
 from .authentication import expiry_of, until
-from .request import ClientDisconnected
 from .shutdown import draining
 
 if TYPE_CHECKING:
@@ -306,6 +305,10 @@ async def follow(
             pinging.end()
     if ending in COMES_BACK:
         await _let_go(exchange, tail, at, encoding)
+    elif ending is StreamEnd.GONE and at.has_news:
+        # The client may return to its session with another token and without an event id. Then
+        # notifications must not go to this stream. In a task, so that the response ends at once.
+        call_manager().spawn(left(session, at.stream, at.number))
     await exchange.end()
 
 
@@ -316,7 +319,7 @@ async def _begin(
         await exchange.start_sse()
         if words := encoding.opening(at):
             await exchange.write(words)
-    except (ClientDisconnected, asyncio.CancelledError):
+    except BaseException:  # a disconnect, a cancellation or an error: the connection ends
         # A client that reconnects without an event id does not read this stream again. So
         # notifications must go to another stream, and a new stream that sent nothing is closed.
         if at.has_news:
@@ -387,7 +390,7 @@ async def _send_events(
             if is_unread and found:
                 await run_with_retries(streams.note_sent, tail.stream)
                 is_unread = False
-    except (ClientDisconnected, asyncio.CancelledError):
+    except BaseException:  # a disconnect, a cancellation or an error: the connection ends
         if at.has_news:
             call_manager().spawn(left(tail.session, tail.stream, tail.number))
         raise

@@ -288,6 +288,33 @@ def test_revocation_closes_streams_of_calls_in_other_processes(http, server, sec
     assert exchange.wait().ended and not exchange.sse.found[-1].data
 
 
+def wait_until_no_stream_is_current(client):
+    for _ in range(1_000):
+        if Session.objects.get().current is None:
+            return
+        client.sleep(0.01)
+    raise TimeoutError
+
+
+def test_session_has_no_current_stream_after_revocation(http, server, secret, alice, handshake):
+    """Notifications are delivered by the next stream, which may belong to another token."""
+    client = http(secret, server=server, revision=handshake)
+    news = listening(client)
+    revoke_access(client, alice, "token")
+    news.wait()
+    wait_until_no_stream_is_current(client)
+
+
+def test_session_has_no_current_stream_after_an_error(http, server, secret, monkeypatch):
+    client = http(secret, server=server, revision="2025-11-25")
+    news = listening(client)
+    monkeypatch.setattr(stream_rows, "note_sent", lambda stream: 1 / 0)
+    announce(Announcement("list_changed", "tools", client.server.name))
+    client.until(lambda: news.over)
+    client.problems.clear()
+    wait_until_no_stream_is_current(client)
+
+
 @pytest.mark.parametrize("how", ["token", "user"])
 def test_revocation_ends_a_listen_with_a_response(http, server, secret, alice, how):
     client = http(secret, server=server)
