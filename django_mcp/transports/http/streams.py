@@ -251,6 +251,7 @@ class EventIdEncoding:
     def opening(self, at: StreamPosition) -> bytes:
         # Also when the client resumes: the TypeScript SDK drops its cursor with its connection, so
         # without this a second break before the next event would lose the place in the stream.
+        # Openings of connections get even numbers, endings odd ones, so no id repeats.
         return self._primes(at.stream, at.after, 2 * (at.number - 1))
 
     def events(self, stream: int, events: Iterable[Event]) -> bytes:
@@ -421,7 +422,10 @@ async def left(session: int, stream: int, number: int, *, unread: bool = False) 
         await run_with_retries(streams.leave, session, stream, number, unread=unread)
 
 
-LOST = "Part of what was said about this request is no longer kept, and with it its answer."
+LOST = (
+    "The response to this request is no longer available, because messages of its stream were "
+    "deleted."
+)
 
 
 class StreamPosition(NamedTuple):
@@ -444,9 +448,9 @@ def begun(
 ) -> StreamPosition:
     """Open a new stream for the session's notifications. Runs in a thread.
 
-    Raise ``Gone`` if the session was deleted, or if the token has fewer scopes than those that
-    the session was used with. Raise ``Busy`` if there are too many streams. ``is_retry``, with the
-    same ``nonce``, repeats an attempt whose commit is unknown.
+    Raise ``SessionEnded`` if the session was deleted, or if the token has fewer scopes than those
+    that the session was used with. Raise ``Busy`` if there are too many streams. ``is_retry``,
+    with the same ``nonce``, repeats an attempt whose commit is unknown.
     """
     if not may_hear(session, principal):
         raise sessions.SessionEnded
@@ -482,8 +486,8 @@ def resumed(
 ) -> StreamPosition | None:
     """Return the position after that event; None if this session never sent it. Runs in a thread.
 
-    None also if the token has fewer scopes than the stream's calls were made with. Raise ``Gone``
-    or ``Busy`` as ``begun`` does.
+    None also if the token has fewer scopes than the stream's calls were made with. Raise
+    ``SessionEnded`` or ``Busy`` as ``begun`` does.
     """
     found = _found(session, principal, event_id)
     # The session may have been deleted since its row was read: the client must get 404, not 400.
