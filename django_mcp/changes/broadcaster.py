@@ -636,7 +636,20 @@ def _deliver_unclaimed(
 def _encode(marks: Mapping[int, Sequence[str]]) -> dict[int, list[tuple[str, str]]]:
     """Return the messages with their marks, by session id. Queries the sessions' revisions."""
     revisions = sessions.revisions(list(marks))
-    return {id: messages_with_marks(revision, marks[id]) for id, revision in revisions.items()}
+    return {id: _encode_for(id, revision, marks[id]) for id, revision in revisions.items()}
+
+
+def _encode_for(session: int, revision: str, marks: Sequence[str]) -> list[tuple[str, str]]:
+    try:
+        return messages_with_marks(revision, marks)
+    except Exception:
+        # For example after a rollback to a release that lacks the revision. The error would be the
+        # same at each attempt, so it must not keep the cursor from moving on for all others.
+        logger.exception(
+            "Session not notified, its notifications cannot be encoded: session=%s revision=%s",
+            session, revision,
+        )  # fmt: skip
+        return []
 
 
 def _chunks(notifications: SessionNotifications) -> Iterator[dict[int, list[str]]]:

@@ -304,6 +304,29 @@ def test_deactivated_user_is_notified_once_of_a_row_they_saw(loop, subscription,
     assert one.notifications == [uri_of(row)]
 
 
+def test_session_of_an_unknown_revision_does_not_block_the_others(
+    loop, shop, create_companies, start_broadcaster, monkeypatch, caplog
+):
+    """A release was rolled back, so this one lacks the revision."""
+    monkeypatch.setattr(broadcaster, "SESSIONS_PER_JOB", 1)
+    (mine, _), (alice, _) = create_companies()
+    row = Customer.objects.create(company=mine)
+    clients = [SubscribedSession(shop, alice) for _ in range(3)]
+    for client in clients:
+        client.subscribe(row)
+    Session.objects.filter(pk=clients[1].session.pk).update(revision="2099-01-01")
+    start_broadcaster()
+    row.save()
+    wait_for_broadcast(loop)
+    lists = "resources/list_changed"
+    assert [sorted(one.notifications) for one in clients] == [
+        [uri_of(row), lists],
+        [],
+        [uri_of(row), lists],
+    ]
+    assert f"session={clients[1].session.pk} revision=2099-01-01" in caplog.text
+
+
 @pytest.mark.parametrize("broken", [1, 2, 3])
 def test_interrupted_broadcast_is_completed_without_duplicates(
     loop, shop, create_companies, start_broadcaster, monkeypatch, broken
