@@ -412,7 +412,12 @@ def changes_for(server: Server, name: str, page: Page) -> ChangeSet:
     """Return the part of a page's changes that this cursor delivers, for one server."""
     changes = change_set_for(server, page.changes)
     if is_list_cursor(name):
-        return ChangeSet(listed_uris=changes.listed_uris)
+        changes = ChangeSet(listed_uris=changes.listed_uris)
+        # Changes were deleted before this cursor read them. The main cursor may have read them, and
+        # then it does not notify anyone of the lists.
+        if not page.is_whole and _has_listed_models(server):
+            changes.list_names["resources"] = None
+        return changes
     changes.listed_uris = {}
     if not page.is_whole:  # changes were deleted before they were read
         changes.add(everything())

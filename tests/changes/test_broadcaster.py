@@ -20,6 +20,7 @@ from django_mcp.changes.change_set import ChangeSet
 from django_mcp.changes.feed import change_feed
 from django_mcp.models import (
     BroadcastCursor,
+    Change,
     Event,
     Interest,
     Session,
@@ -264,6 +265,24 @@ def test_list_notifications_are_throttled_across_processes(
     other._lists_due_at = 0.0
     wait_for_broadcast(loop)
     assert one.notifications.count("resources/list_changed") == 2
+
+
+def test_list_cursor_behind_pruned_changes_notifies_of_the_list(
+    loop, shop, create_companies, start_broadcaster
+):
+    """The main cursor has read the changes that were deleted."""
+    (mine, _), (alice, _) = create_companies()
+    one = SubscribedSession(shop, alice)
+    start_broadcaster()
+    declare_interest_in_lists()
+    Customer.objects.create(company=mine)
+    wait_for_broadcast(loop)
+    assert one.notifications == ["resources/list_changed"]
+    Change.objects.using("default").filter(pk=change_log.FLOOR).update(seq=10)
+    Change.objects.using("default").filter(pk=change_log.LAST).update(seq=10)
+    BroadcastCursor.objects.filter(name="default").update(seq=10, until=10)
+    wait_for_broadcast(loop)
+    assert one.notifications == ["resources/list_changed"] * 2
 
 
 @pytest.fixture
