@@ -5,7 +5,9 @@ Any process may notify any session, because sessions belong to no process. Each 
 ``BroadcastCursor`` row. It stores the number of the last change that all sessions were notified of.
 ``ChangeBroadcaster`` works in these steps:
 
-1. Claim the next page of changes after the broadcast cursor. Other processes skip a claimed page.
+1. Claim the next page of changes after the broadcast cursor. Only one process at a time holds the
+   claim of a cursor. The others wait until the page is delivered, or the process that claimed it is
+   dead.
 2. Find the sessions that the page concerns, and what each can see now (``add_notifications``).
 3. Write the notifications as events, a few sessions in each transaction. The transaction also
    writes how far the page was delivered, so if this process dies, another one continues there.
@@ -16,9 +18,10 @@ principal can see in lists is stored as a ``VisibilitySnapshot`` row, for compar
 change. Several changes of one resource or list become one notification. If a session has no stream,
 the session keeps a mark, from which the notification is made when the client opens one.
 
-Changes of what lists show are frequent and cost queries. They have a second broadcast cursor for
-each database. All processes together handle them at most once in ``LISTING_INTERVAL_SECONDS``, and
-then up to ``MAX_PAGES_AT_ONCE`` pages at once.
+Changes of what lists show are frequent and cost queries. Changes of listed rows (``listed_uris``)
+have a second cursor for each database. All databases and processes share one timer: every
+``LISTING_INTERVAL_SECONDS``, one process handles one database, up to ``MAX_PAGES_AT_ONCE`` pages at
+once. Changes announced by list name (``list_names``) use the main cursor.
 """
 
 from __future__ import annotations
