@@ -206,6 +206,10 @@ def _concerns_lists(changes: ChangeSet) -> bool:
 
 # Visibility for each principal.
 
+# Changes that concern many principals must not take all threads of the pool from calls. The
+# databases share the slots, because their changes are delivered at the same time.
+lookup_slots = Service(lambda: asyncio.Semaphore(LOOKUP_CONCURRENCY))
+
 
 async def _check_principals(
     server: Server,
@@ -219,7 +223,7 @@ async def _check_principals(
         names = [one.snapshot for one in affected if one.sessions]
         for name, uris in (await run_with_retries(change_log.snapshots, names)).items():
             by_snapshot[name].visible_before = uris
-    # A change that concerns many principals must not take all threads of the pool from calls.
+    # All principals of a page must not retry at the same time while a database is away.
     slots = asyncio.Semaphore(LOOKUP_CONCURRENCY)
 
     async def check(one: AffectedPrincipal) -> None:
@@ -265,7 +269,10 @@ async def _visible_uris(request: Request, uris: Sequence[str]) -> dict[str, str]
 async def _check_visibility(request: Request, uris: Sequence[str]) -> dict[str, str]:
     while True:
         try:
-            return await surrounded_job(request, lambda: visible(request, uris))
+            # Not held during the pause: the check may wait for another database than those of the
+            # checks that wait for the slot.
+            async with lookup_slots():
+                return await surrounded_job(request, lambda: visible(request, uris))
         except Busy:
             logger.debug("Visibility is checked later: all threads are busy")
         except BROKEN as error:
@@ -451,7 +458,9 @@ class ChangeBroadcaster:
         self._lists_due_at = 0.0  # when changes of lists are tried again (monotonic clock)
         self._interests_stored_at = 0.0  # 0.0: never
         self._tried_at: dict[str, float] = {}  # last attempt, by name of the cursor of lists
-        self._task: asyncio.Task[None] | None = None
+        # The tasks that deliver changes, by alias of the database. While one waits for a database
+        # that cannot be reached, the others continue.
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         # Changes that only this process knows of, by server, and the task that delivers them.
         self._local: defaultdict[str, ChangeSet] = defaultdict(ChangeSet)
         self._local_task: asyncio.Task[None] | None = None
@@ -462,14 +471,18 @@ class ChangeBroadcaster:
         return bool(stream_wakeups())
 
     async def broadcast(self, states: ChangeLogStates) -> None:
-        """Start to deliver the changes up to ``states``, unless the last delivery is still running.
+        """Start to deliver the changes up to ``states``. Do not wait for the end of the delivery.
 
-        It does not wait for the end of the delivery.
+        Skip databases whose last delivery is still running.
         """
         await self._renew_interests()
-        is_idle = self._task is None or self._task.done()
-        if is_idle and (due := self._due_cursors(states)):
-            self._task = asyncio.get_running_loop().create_task(self._deliver(due, states))
+        self._tasks = {alias: task for alias, task in self._tasks.items() if not task.done()}
+        idle = {alias: state for alias, state in states.items() if alias not in self._tasks}
+        due = self._due_cursors(idle)
+        for alias in dict.fromkeys(map(database_of, due)):
+            mine = [name for name in due if database_of(name) == alias]
+            task = asyncio.get_running_loop().create_task(self._deliver(mine, idle[alias]))
+            self._tasks[alias] = task
 
     def _due_cursors(self, states: ChangeLogStates) -> list[str]:
         """Return the names of the cursors with new changes, at most one of them of lists.
@@ -488,10 +501,11 @@ class ChangeBroadcaster:
             self._tried_at[due[-1]] = now
         return due
 
-    async def _deliver(self, due: Sequence[str], states: ChangeLogStates) -> None:
+    async def _deliver(self, due: Sequence[str], state: ChangeLogState) -> None:
+        """Deliver the next page of each of these cursors of one database."""
         for name in due:
             try:
-                await self._deliver_page(name, states[database_of(name)])
+                await self._deliver_page(name, state)
             except (change_log.ClaimLost, Busy):
                 logger.debug("Changes are delivered by another process, or later: cursor=%s", name)
             except BROKEN as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import OperationalError
 
@@ -34,12 +36,14 @@ from django_mcp.storage.databases import digest_of
 from tests.shop.models import Customer
 
 from ..storage.rows import elsewhere
+from ..unreachable import unreachable
 from .shop_server import counted_statements, register_models
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.usefixtures("immediate_delivery"),
 ]
+LOG = settings.DJANGO_MCP["DATABASE"]
 
 
 class SubscribedSession:
@@ -113,14 +117,17 @@ def start_broadcaster(loop):
     return begin
 
 
+def running(made: ChangeBroadcaster) -> bool:
+    return not all(task.done() for task in made._tasks.values())
+
+
 def wait_for_broadcast(loop):
     made = loop.do(broadcaster.broadcaster)
 
     def rest() -> bool:
         states = {alias: change_log.read_state(alias) for alias in change_log.aliases()}
         done = dict(BroadcastCursor.objects.values_list("name", "seq"))
-        is_idle = made._task is None or made._task.done()
-        return is_idle and all(
+        return not running(made) and all(
             not state.waiting and done[name] == state.last
             for alias, state in states.items()
             for name in (alias, alias + change_log.LIST_CURSOR_SUFFIX)
@@ -258,7 +265,7 @@ def test_list_notifications_are_throttled_across_processes(
     row.save()
     other = loop.do(ChangeBroadcaster)
     loop.do(lambda: setattr(change_feed(), "broadcaster", other))
-    loop.until(lambda: other._tried_at and other._task.done())
+    loop.until(lambda: other._tried_at and not running(other))
     loop.until(lambda: elsewhere(lambda: one.notifications.count(uri_of(row)) == 2))
     assert one.notifications.count("resources/list_changed") == 1
     monkeypatch.setattr(feed, "LISTING_INTERVAL_SECONDS", 0.0)
@@ -283,6 +290,40 @@ def test_list_cursor_behind_pruned_changes_notifies_of_the_list(
     BroadcastCursor.objects.filter(name="default").update(seq=10, until=10)
     wait_for_broadcast(loop)
     assert one.notifications == ["resources/list_changed"] * 2
+
+
+def test_unreachable_database_does_not_stop_notifications_of_others(
+    loop, shop, create_companies, start_broadcaster, monkeypatch
+):
+    """Visibility of a change of one database cannot be checked, and another has changes too."""
+    if LOG == "default":
+        pytest.skip("There is one database.")
+    monkeypatch.setattr(broadcaster, "BUSY_RETRY_SECONDS", 0.01)
+    (mine, theirs), (alice, bob) = create_companies()
+    row, other = Customer.objects.create(company=mine), Customer.objects.create(company=theirs)
+    one, two = SubscribedSession(shop, alice), SubscribedSession(shop, bob)
+    one.subscribe(row)
+    two.subscribe(other)
+    away, failures, visible = unreachable(), [], broadcaster.visible
+    is_away = threading.Event()
+    is_away.set()
+
+    def fails(request, uris):
+        if is_away.is_set() and uri_of(row) in uris:
+            failures.append(uris)
+            raise away
+        return visible(request, uris)
+
+    monkeypatch.setattr(broadcaster, "visible", fails)
+    start_broadcaster()
+    change_log.record(LOG, (change_log.ROW, {"shop.customer": {"pk": str(row.pk)}}))
+    loop.until(lambda: failures)
+    other.save()
+    loop.until(lambda: elsewhere(lambda: uri_of(other) in two.notifications), 10)
+    assert one.notifications == []
+    is_away.clear()
+    wait_for_broadcast(loop)
+    assert uri_of(row) in one.notifications
 
 
 @pytest.fixture
