@@ -21,9 +21,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence,
+)  # fmt: skip
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..calls.callers import renewed
 from ..calls.execution import surrounded_job
@@ -58,6 +60,7 @@ MAX_LISTENS = 100  # open ``subscriptions/listen`` requests of one connection
 MAX_LISTED_URIS = 1_000  # URIs in lists that the client could see, stored for each client
 URIS_PER_CHECK = 500  # URIs in one visibility check
 BUSY_RETRY_SECONDS = 0.5  # until a visibility check is retried
+ERROR_RETRY_SECONDS = 5.0  # until a check of principals that failed is repeated
 CHECK_POSTPONED = "Notifications postponed, because visibility cannot be checked now: %s"
 
 
@@ -521,16 +524,19 @@ class ListenerRegistry:
                 listener.complete(id)
         begin = [listener for listener in theirs if listener.listening.take(changes)]
         if begin:
-            task = asyncio.get_running_loop().create_task(self._notify(begin))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start(self._notify(begin))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _notify(self, listeners: list[ChangeListener]) -> None:
         """Reload the users, end listeners without a valid token, and notify the others."""
         try:
             fresh, unverified = await self._reload([one for e in listeners if (one := e.principal)])
         except Exception:  # for example of a verifier of the project
-            _log_failure(listeners)
+            self._retry_later(listeners)
             return
         await asyncio.gather(
             *(self._notify_principal(some, fresh, unverified) for some in _by_principal(listeners))
@@ -551,7 +557,7 @@ class ListenerRegistry:
                 *(_renew(listener, fresh, unverified) for listener in listeners)
             )
         except Exception:
-            _log_failure(listeners)
+            self._retry_later(listeners)
             return
         for listener in (
             listener for listener, stays in zip(listeners, stay, strict=True) if not stays
@@ -560,6 +566,18 @@ class ListenerRegistry:
             listener.listening.finish_sending()
         left = [listener for listener, stays in zip(listeners, stay, strict=True) if stays]
         await asyncio.gather(*(self._notify_group(some) for some in _by_principal(left)))
+
+    def _retry_later(self, listeners: list[ChangeListener]) -> None:
+        """Log the current exception, and notify the listeners later.
+
+        Until then it is unknown whether their tokens are valid. The filters keep the changes.
+        """
+        logger.exception("Notifications postponed: principals cannot be checked")
+        self._start(self._retry(listeners))
+
+    async def _retry(self, listeners: list[ChangeListener]) -> None:
+        await asyncio.sleep(ERROR_RETRY_SECONDS)
+        await self._notify([one for one in listeners if one in self._listeners])
 
     async def _notify_group(self, listeners: list[ChangeListener]) -> None:
         one = listeners[0]
@@ -589,16 +607,6 @@ class ListenerRegistry:
 
 
 listener_registry = Service(ListenerRegistry)
-
-
-def _log_failure(listeners: Iterable[ChangeListener]) -> None:
-    """Log the current exception, and let the listeners take the next changes.
-
-    They get no notification of these, because it is unknown whether their tokens are valid.
-    """
-    logger.exception("Listeners not notified: their principals cannot be checked")
-    for listener in listeners:
-        listener.listening.finish_sending()
 
 
 def _by_principal(listeners: Iterable[ChangeListener]) -> list[list[ChangeListener]]:

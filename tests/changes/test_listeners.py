@@ -492,9 +492,10 @@ def test_database_reachable_again_counts_as_change_of_everything_in_it(
     assert one.notified == [uri]
 
 
-def test_failed_principal_check_skips_one_change_only(
+def test_notification_is_retried_after_a_failed_principal_check(
     loop, shop, create_companies, listen, monkeypatch, caplog
 ):
+    monkeypatch.setattr(subscriptions, "ERROR_RETRY_SECONDS", 0.1)
     (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
     one, renewed, broken = listen(alice, row), subscriptions.renewed, [1]
@@ -508,10 +509,42 @@ def test_failed_principal_check_skips_one_change_only(
     monkeypatch.setattr(subscriptions, "renewed", fails)
     row.save()
     wait_for_delivery(loop)
-    assert one.notified == [] and "principals cannot be checked" in caplog.text
+    assert one.notified == [uri_of(shop, row)] and "principals cannot be checked" in caplog.text
+
+
+def test_notification_is_retried_after_a_failed_token_check(
+    loop, shop, create_companies, listen, monkeypatch
+):
+    (mine,), (alice,) = create_companies(1)
+    row = Customer.objects.create(company=mine)
+    monkeypatch.setattr(subscriptions, "ERROR_RETRY_SECONDS", 0.1)
+    one, answers = listen(alice, row), [ValueError("a bug"), True]
+    one.principal = Principal(alice, Auth(key="of a verifier of the project's"))
+
+    async def is_token_valid() -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    one.is_token_valid = is_token_valid
     row.save()
-    wait_for_delivery(loop)
+    loop.until(lambda: one.notified, 10)
     assert one.notified == [uri_of(shop, row)]
+
+
+def test_removed_listener_is_not_retried(loop, shop, create_companies, listen, monkeypatch):
+    monkeypatch.setattr(subscriptions, "ERROR_RETRY_SECONDS", 0.1)
+    (mine,), (alice,) = create_companies(1)
+    row = Customer.objects.create(company=mine)
+    one, checks = listen(alice, row), []
+    monkeypatch.setattr(subscriptions, "renewed", lambda wanted: checks.append(1) or 1 / 0)
+    row.save()
+    loop.until(lambda: checks)
+    made = loop.do(listener_registry)
+    loop.do(made.remove, one)
+    loop.until(lambda: not made._tasks)
+    assert len(checks) == 1 and one.notified == []
 
 
 def test_interest_is_renewed_before_it_expires(loop, shop, create_companies, listen, monkeypatch):
