@@ -599,6 +599,8 @@ class ListenerRegistry:
             except Busy:
                 logger.debug("Users of listeners are reloaded later: all threads are busy")
             except BROKEN as error:
+                if not is_away(error):
+                    raise
                 logger.warning(
                     "Notifications postponed, because users cannot be reloaded: %s", error
                 )

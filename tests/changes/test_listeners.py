@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import OperationalError
 
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
@@ -531,6 +532,27 @@ def test_notification_is_retried_after_a_failed_token_check(
     row.save()
     loop.until(lambda: one.notified, 10)
     assert one.notified == [uri_of(shop, row)]
+
+
+def test_broken_query_of_the_project_is_no_outage(
+    loop, shop, create_companies, listen, monkeypatch, caplog
+):
+    monkeypatch.setattr(subscriptions, "ERROR_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(subscriptions, "BUSY_RETRY_SECONDS", 0.1)
+    (mine,), (alice,) = create_companies(1)
+    row = Customer.objects.create(company=mine)
+    one, renewed, broken = listen(alice, row), subscriptions.renewed, [1]
+
+    def fails(wanted):
+        if broken:
+            broken.clear()
+            raise OperationalError("no such column")
+        return renewed(wanted)
+
+    monkeypatch.setattr(subscriptions, "renewed", fails)
+    row.save()
+    wait_for_delivery(loop)
+    assert one.notified == [uri_of(shop, row)] and "principals cannot be checked" in caplog.text
 
 
 def test_removed_listener_is_not_retried(loop, shop, create_companies, listen, monkeypatch):
