@@ -24,6 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import (
     Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence,
 )  # fmt: skip
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -348,14 +349,15 @@ def _tag(id: Id) -> JSON:
 async def send_together(
     filters: Sequence[SubscriptionFilter],
     principal: Callable[[], Awaitable[Principal]] | None = None,
+    slots: asyncio.Semaphore | None = None,
 ) -> None:
     """Send the stored changes of clients that share principal, server and host.
 
-    Changes that arrive meanwhile are sent too.
+    Changes that arrive meanwhile are sent too. Each visibility check takes one of the ``slots``.
     """
     try:
         while changes := [(one, taken) for one in filters if (taken := one.take_pending())]:
-            await _send_pending(changes, principal or filters[0].principal)
+            await _send_pending(changes, principal or filters[0].principal, slots)
     finally:
         for one in filters:
             one.finish_sending()
@@ -364,12 +366,18 @@ async def send_together(
 async def _send_pending(
     changes: list[tuple[SubscriptionFilter, ChangeSet]],
     principal: Callable[[], Awaitable[Principal]],
+    slots: asyncio.Semaphore | None,
 ) -> None:
     uris = dict.fromkeys(
         uri for _, one in changes for uri in (*one.uris, *one.doubted, *one.listed_uris)
     )
+    seen: Mapping[str, str] = {}
     try:
-        seen = await visible_uris(changes[0][0], list(uris), await principal()) if uris else {}
+        if uris:
+            # Not held during the pause of ``_postpone``: principals with changes in a database that
+            # cannot be reached must not keep the others from being notified.
+            async with slots or nullcontext():
+                seen = await visible_uris(changes[0][0], list(uris), await principal())
     except Exception as error:
         if isinstance(error, Busy) or is_away(error):
             await _postpone(changes, error)
@@ -585,8 +593,8 @@ class ListenerRegistry:
         async def principal() -> Principal:
             return one.principal or await one.listening.principal()
 
-        async with self._slots:
-            await send_together([listener.listening for listener in listeners], principal)
+        filters = [listener.listening for listener in listeners]
+        await send_together(filters, principal, self._slots)
 
     async def _reload(
         self, principals: Iterable[Principal]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -491,6 +492,31 @@ def test_database_reachable_again_counts_as_change_of_everything_in_it(
     badge.save()
     loop.until(lambda: two.notified == ["badge://red"])
     assert one.notified == [uri]
+
+
+def test_principals_with_an_unreachable_database_do_not_delay_others(
+    loop, shop, create_companies, listen, monkeypatch
+):
+    monkeypatch.setattr(subscriptions, "BUSY_RETRY_SECONDS", 0.1)
+    companies, users = create_companies(subscriptions.LOOKUP_CONCURRENCY + 1)
+    rows = [Customer.objects.create(company=company) for company in companies]
+    *waiting, one = [listen(user, row) for user, row in zip(users, rows, strict=True)]
+    away, visible, is_away = unreachable(), subscriptions.visible, threading.Event()
+    is_away.set()
+
+    def fails(request, uris):
+        if is_away.is_set() and request.user != users[-1]:
+            raise away
+        return visible(request, uris)
+
+    monkeypatch.setattr(subscriptions, "visible", fails)
+    for row in rows:
+        row.save()
+    loop.until(lambda: one.notified, 10)
+    assert not any(listener.notified for listener in waiting)
+    is_away.clear()
+    wait_for_delivery(loop)
+    assert all(listener.notified for listener in waiting)
 
 
 def test_notification_is_retried_after_a_failed_principal_check(
