@@ -499,8 +499,10 @@ class ListenerRegistry:
             logger.warning(LOCAL_ONLY, error)
             return
         await feed.catch_up()
+        if listener not in self._listeners:  # it was removed meanwhile, and nobody would again
+            return
         # A stdio connection is admitted again with each subscription.
-        before = self._listeners.get(listener, frozenset())
+        before = self._listeners[listener]
         self._listeners[listener] = before | wanted
         self._wanted.update(wanted - before)
         feed.follow(self)

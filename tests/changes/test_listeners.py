@@ -69,6 +69,7 @@ class Listener:
         wanted = {"resourceSubscriptions": list(self.places), "resourcesListChanged": self.lists}
         models = {one.partition(" ")[0] for one in self.places.values() if one}
         self.listening.set_principal(self.principal)
+        listener_registry().add(self)
         await listener_registry().follow(self, models, lists=self.lists)
         await self.listening.listen(1, wanted, self.places)
 
@@ -628,6 +629,26 @@ def test_interest_of_removed_listener_is_not_renewed(
     monkeypatch.setattr(feed, "INTERESTS_RENEWAL_SECONDS", 0.0)
     loop.until(lambda: elsewhere(interest_times))
     assert {*Interest.objects.values_list("model", flat=True)} == {"?", "shop.customer"}
+
+
+def test_listener_that_is_removed_before_it_follows_stays_removed(
+    loop, shop, create_companies, monkeypatch
+):
+    _, (alice,) = create_companies(1)
+    one, made, declare = Listener(shop, alice), loop.do(listener_registry), change_log.declare
+    go = threading.Event()
+    monkeypatch.setattr(change_log, "declare", lambda *args: go.wait(30) and declare(*args))
+
+    async def follow_and_remove() -> None:
+        made.add(one)
+        following = asyncio.ensure_future(made.follow(one, {"shop.customer"}, lists=False))
+        await asyncio.sleep(0.01)
+        made.remove(one)
+        go.set()
+        await following
+
+    loop.run(follow_and_remove())
+    assert not made._listeners and not made._wanted
 
 
 def test_listener_that_follows_more_models_keeps_its_earlier_ones(
