@@ -208,13 +208,15 @@ class TransactionChanges:
     """The changes that one transaction has recorded, and those that it has skipped.
 
     ``hooks`` is Django's list of commit hooks. Django replaces that list on commit and on any
-    rollback. Then recorded rows may have been rolled back, and this object is no longer valid.
+    rollback. Then recorded rows may have been rolled back. If the hook of this object is not in the
+    new list, all of them were, and this object is no longer valid.
     """
 
     def __init__(self, connection: Any) -> None:
         self.hooks = connection.run_on_commit
         self._connection, self._alias = connection, connection.alias
         self._recorded: set[str] = set()
+        self._count = 0  # inserted rows, also those that were rolled back with a savepoint
         self._models: set[str] = set()  # models recorded as "any row of the model"
         self._skipped: set[str] = set()  # models of skipped changes, which nobody followed
         self._has_hook = False
@@ -222,10 +224,11 @@ class TransactionChanges:
     def record(self, found: Iterable[tuple[str, Any]], models: Collection[str]) -> None:
         """Record changes, each once in the transaction."""
         new = {key: one for one in found if (key := encode(one)) not in self._recorded}
-        if new and len(self._recorded) + len(new) > MAX_ROWS_PER_TRANSACTION:
+        if new and self._count + len(new) > MAX_ROWS_PER_TRANSACTION:
             new = self._coarser_changes(models)
         if new:
             self._recorded.update(new)
+            self._count += len(new)
             change_log.record(self._alias, *new.values())
             self._add_commit_hook()
 
@@ -235,6 +238,20 @@ class TransactionChanges:
         self._models.update(rest)
         found = [(ROWS, rest)] if rest else [] if models else [(USER, ""), (CREDENTIALS, "")]
         return {key: one for one in found if (key := encode(one)) not in self._recorded}
+
+    def is_of_open_transaction(self) -> bool:
+        """Whether the transaction of this object is open. Note a rollback to a savepoint."""
+        hooks = self._connection.run_on_commit
+        if hooks is self.hooks:
+            return True
+        if not any(hook[1] == self._committed for hook in hooks):
+            return False
+        # It is unknown which rows were rolled back: record them again when they change. "Any row of
+        # the model" is recorded at the commit instead, or each rollback would add a row.
+        self.hooks = hooks
+        self._recorded.clear()
+        self._skipped |= self._models
+        return True
 
     def skip(self, models: Iterable[str]) -> None:
         """Note skipped changes, which are recorded at the commit if there is a follower then."""
@@ -264,6 +281,6 @@ ATTRIBUTE = "_django_mcp_changes"  # of a connection, for the changes of its tra
 def changes_of_transaction(connection: Any) -> TransactionChanges:
     """Return the recorded changes of a connection's open transaction."""
     found: TransactionChanges | None = vars(connection).get(ATTRIBUTE)
-    if found is None or found.hooks is not connection.run_on_commit:
+    if found is None or not found.is_of_open_transaction():
         found = vars(connection)[ATTRIBUTE] = TransactionChanges(connection)
     return found
