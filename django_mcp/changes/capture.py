@@ -109,7 +109,7 @@ def _record_rows(
     connection = connections[using]
     if not environment().is_shared(connection):
         found = subjects()
-        transaction.on_commit(lambda: notify_this_process(found), using)
+        _after_commit(lambda: notify_this_process(found), using)
     elif watched(labels):
         record_with_row(using, *subjects(), models=labels)
     elif not watched.is_possible:  # there is no change log: only this process can be notified
@@ -149,7 +149,7 @@ def record_with_row(using: str, *found: tuple[str, Any], models: Iterable[str] =
 def record_after_commit(*found: tuple[str, Any], using: str | None = None) -> None:
     """Record changes of things that are no rows, after the commit, in the session database."""
     if not environment().is_shared(transaction.get_connection(using)):
-        transaction.on_commit(lambda: notify_this_process(found), using)
+        _after_commit(lambda: notify_this_process(found), using)
     else:
         _after_commit(lambda: _record_announcements(found), using)
 
