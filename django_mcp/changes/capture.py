@@ -3,8 +3,11 @@ Record in the change log what the project saves (receivers of Django's model sig
 
 Saving a row of an unregistered model runs no query. If no client follows the model, no query runs
 on the project's connection. Otherwise one INSERT on that connection commits or rolls back with the
-saved row. So clients are notified of all committed changes, and of no others. A client that begins
-to follow the model while a transaction is open is notified of its commit.
+saved row. A client that begins to follow the model while a transaction is open is notified of its
+commit.
+
+Clients are notified of committed changes that send a model signal. ``QuerySet.update()``,
+``bulk_create()``, ``bulk_update()`` and SQL send none: the project announces these.
 
 In a test's transaction nothing is recorded, because it is rolled back. The clients of this process
 are notified after the (simulated) commit.
