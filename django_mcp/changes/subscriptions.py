@@ -21,12 +21,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import (
-    Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence,
-)  # fmt: skip
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..calls.callers import renewed
 from ..calls.execution import surrounded_job
@@ -536,8 +534,8 @@ class ListenerRegistry:
         if begin:
             self._start(self._notify(begin))
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _start(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
