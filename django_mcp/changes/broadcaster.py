@@ -5,7 +5,9 @@ Any process may notify any session, because sessions belong to no process. Each 
 ``BroadcastCursor`` row. It stores the number of the last change that all sessions were notified of.
 ``ChangeBroadcaster`` works in these steps:
 
-1. Claim the next page of changes after the broadcast cursor. Other processes skip a claimed page.
+1. Claim the next page of changes after the broadcast cursor. Only one process at a time holds the
+   claim of a cursor. The others wait until the page is delivered, or the process that claimed it is
+   dead.
 2. Find the sessions that the page concerns, and what each can see now (``add_notifications``).
 3. Write the notifications as events, a few sessions in each transaction. The transaction also
    writes how far the page was delivered, so if this process dies, another one continues there.
@@ -16,9 +18,10 @@ principal can see in lists is stored as a ``VisibilitySnapshot`` row, for compar
 change. Several changes of one resource or list become one notification. If a session has no stream,
 the session keeps a mark, from which the notification is made when the client opens one.
 
-Changes of what lists show are frequent and cost queries. They have a second broadcast cursor for
-each database. All processes together handle them at most once in ``LISTING_INTERVAL_SECONDS``, and
-then up to ``MAX_PAGES_AT_ONCE`` pages at once.
+Changes of what lists show are frequent and cost queries. Changes of listed rows (``listed_uris``)
+have a second cursor for each database. All databases and processes share one timer: every
+``LISTING_INTERVAL_SECONDS``, one process handles one database, up to ``MAX_PAGES_AT_ONCE`` pages at
+once. Changes announced by list name (``list_names``) use the main cursor.
 """
 
 from __future__ import annotations
@@ -203,6 +206,10 @@ def _concerns_lists(changes: ChangeSet) -> bool:
 
 # Visibility for each principal.
 
+# Changes that concern many principals must not take all threads of the pool from calls. The
+# databases share the slots, because their changes are delivered at the same time.
+lookup_slots = Service(lambda: asyncio.Semaphore(LOOKUP_CONCURRENCY))
+
 
 async def _check_principals(
     server: Server,
@@ -216,7 +223,7 @@ async def _check_principals(
         names = [one.snapshot for one in affected if one.sessions]
         for name, uris in (await run_with_retries(change_log.snapshots, names)).items():
             by_snapshot[name].visible_before = uris
-    # A change that concerns many principals must not take all threads of the pool from calls.
+    # All principals of a page must not retry at the same time while a database is away.
     slots = asyncio.Semaphore(LOOKUP_CONCURRENCY)
 
     async def check(one: AffectedPrincipal) -> None:
@@ -262,7 +269,10 @@ async def _visible_uris(request: Request, uris: Sequence[str]) -> dict[str, str]
 async def _check_visibility(request: Request, uris: Sequence[str]) -> dict[str, str]:
     while True:
         try:
-            return await surrounded_job(request, lambda: visible(request, uris))
+            # Not held during the pause: the check may wait for another database than those of the
+            # checks that wait for the slot.
+            async with lookup_slots():
+                return await surrounded_job(request, lambda: visible(request, uris))
         except Busy:
             logger.debug("Visibility is checked later: all threads are busy")
         except BROKEN as error:
@@ -412,7 +422,12 @@ def changes_for(server: Server, name: str, page: Page) -> ChangeSet:
     """Return the part of a page's changes that this cursor delivers, for one server."""
     changes = change_set_for(server, page.changes)
     if is_list_cursor(name):
-        return ChangeSet(listed_uris=changes.listed_uris)
+        changes = ChangeSet(listed_uris=changes.listed_uris)
+        # Changes were deleted before this cursor read them. The main cursor may have read them, and
+        # then it does not notify anyone of the lists.
+        if not page.is_whole and _has_listed_models(server):
+            changes.list_names["resources"] = None
+        return changes
     changes.listed_uris = {}
     if not page.is_whole:  # changes were deleted before they were read
         changes.add(everything())
@@ -443,7 +458,9 @@ class ChangeBroadcaster:
         self._lists_due_at = 0.0  # when changes of lists are tried again (monotonic clock)
         self._interests_stored_at = 0.0  # 0.0: never
         self._tried_at: dict[str, float] = {}  # last attempt, by name of the cursor of lists
-        self._task: asyncio.Task[None] | None = None
+        # The tasks that deliver changes, by alias of the database. While one waits for a database
+        # that cannot be reached, the others continue.
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         # Changes that only this process knows of, by server, and the task that delivers them.
         self._local: defaultdict[str, ChangeSet] = defaultdict(ChangeSet)
         self._local_task: asyncio.Task[None] | None = None
@@ -454,14 +471,18 @@ class ChangeBroadcaster:
         return bool(stream_wakeups())
 
     async def broadcast(self, states: ChangeLogStates) -> None:
-        """Start to deliver the changes up to ``states``, unless the last delivery is still running.
+        """Start to deliver the changes up to ``states``. Do not wait for the end of the delivery.
 
-        It does not wait for the end of the delivery.
+        Skip databases whose last delivery is still running.
         """
         await self._renew_interests()
-        is_idle = self._task is None or self._task.done()
-        if is_idle and (due := self._due_cursors(states)):
-            self._task = asyncio.get_running_loop().create_task(self._deliver(due, states))
+        self._tasks = {alias: task for alias, task in self._tasks.items() if not task.done()}
+        idle = {alias: state for alias, state in states.items() if alias not in self._tasks}
+        due = self._due_cursors(idle)
+        for alias in dict.fromkeys(map(database_of, due)):
+            mine = [name for name in due if database_of(name) == alias]
+            task = asyncio.get_running_loop().create_task(self._deliver(mine, idle[alias]))
+            self._tasks[alias] = task
 
     def _due_cursors(self, states: ChangeLogStates) -> list[str]:
         """Return the names of the cursors with new changes, at most one of them of lists.
@@ -480,10 +501,11 @@ class ChangeBroadcaster:
             self._tried_at[due[-1]] = now
         return due
 
-    async def _deliver(self, due: Sequence[str], states: ChangeLogStates) -> None:
+    async def _deliver(self, due: Sequence[str], state: ChangeLogState) -> None:
+        """Deliver the next page of each of these cursors of one database."""
         for name in due:
             try:
-                await self._deliver_page(name, states[database_of(name)])
+                await self._deliver_page(name, state)
             except (change_log.ClaimLost, Busy):
                 logger.debug("Changes are delivered by another process, or later: cursor=%s", name)
             except BROKEN as error:
@@ -636,7 +658,20 @@ def _deliver_unclaimed(
 def _encode(marks: Mapping[int, Sequence[str]]) -> dict[int, list[tuple[str, str]]]:
     """Return the messages with their marks, by session id. Queries the sessions' revisions."""
     revisions = sessions.revisions(list(marks))
-    return {id: messages_with_marks(revision, marks[id]) for id, revision in revisions.items()}
+    return {id: _encode_for(id, revision, marks[id]) for id, revision in revisions.items()}
+
+
+def _encode_for(session: int, revision: str, marks: Sequence[str]) -> list[tuple[str, str]]:
+    try:
+        return messages_with_marks(revision, marks)
+    except Exception:
+        # For example after a rollback to a release that lacks the revision. The error would be the
+        # same at each attempt, so it must not keep the cursor from moving on for all others.
+        logger.exception(
+            "Session not notified, its notifications cannot be encoded: session=%s revision=%s",
+            session, revision,
+        )  # fmt: skip
+        return []
 
 
 def _chunks(notifications: SessionNotifications) -> Iterator[dict[int, list[str]]]:

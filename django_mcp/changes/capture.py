@@ -3,8 +3,11 @@ Record in the change log what the project saves (receivers of Django's model sig
 
 Saving a row of an unregistered model runs no query. If no client follows the model, no query runs
 on the project's connection. Otherwise one INSERT on that connection commits or rolls back with the
-saved row. So clients are notified of all committed changes, and of no others. A client that begins
-to follow the model while a transaction is open is notified of its commit.
+saved row. A client that begins to follow the model while a transaction is open is notified of its
+commit.
+
+Clients are notified of committed changes that send a model signal. ``QuerySet.update()``,
+``bulk_create()``, ``bulk_update()`` and SQL send none: the project announces these.
 
 In a test's transaction nothing is recorded, because it is rolled back. The clients of this process
 are notified after the (simulated) commit.
@@ -109,7 +112,7 @@ def _record_rows(
     connection = connections[using]
     if not environment().is_shared(connection):
         found = subjects()
-        transaction.on_commit(lambda: notify_this_process(found), using)
+        _after_commit(lambda: notify_this_process(found), using)
     elif watched(labels):
         record_with_row(using, *subjects(), models=labels)
     elif not watched.is_possible:  # there is no change log: only this process can be notified
@@ -149,7 +152,7 @@ def record_with_row(using: str, *found: tuple[str, Any], models: Iterable[str] =
 def record_after_commit(*found: tuple[str, Any], using: str | None = None) -> None:
     """Record changes of things that are no rows, after the commit, in the session database."""
     if not environment().is_shared(transaction.get_connection(using)):
-        transaction.on_commit(lambda: notify_this_process(found), using)
+        _after_commit(lambda: notify_this_process(found), using)
     else:
         _after_commit(lambda: _record_announcements(found), using)
 
@@ -208,13 +211,15 @@ class TransactionChanges:
     """The changes that one transaction has recorded, and those that it has skipped.
 
     ``hooks`` is Django's list of commit hooks. Django replaces that list on commit and on any
-    rollback. Then recorded rows may have been rolled back, and this object is no longer valid.
+    rollback. Then recorded rows may have been rolled back. If the hook of this object is not in the
+    new list, all of them were, and this object is no longer valid.
     """
 
     def __init__(self, connection: Any) -> None:
         self.hooks = connection.run_on_commit
         self._connection, self._alias = connection, connection.alias
         self._recorded: set[str] = set()
+        self._count = 0  # inserted rows, also those that were rolled back with a savepoint
         self._models: set[str] = set()  # models recorded as "any row of the model"
         self._skipped: set[str] = set()  # models of skipped changes, which nobody followed
         self._has_hook = False
@@ -222,10 +227,11 @@ class TransactionChanges:
     def record(self, found: Iterable[tuple[str, Any]], models: Collection[str]) -> None:
         """Record changes, each once in the transaction."""
         new = {key: one for one in found if (key := encode(one)) not in self._recorded}
-        if new and len(self._recorded) + len(new) > MAX_ROWS_PER_TRANSACTION:
+        if new and self._count + len(new) > MAX_ROWS_PER_TRANSACTION:
             new = self._coarser_changes(models)
         if new:
             self._recorded.update(new)
+            self._count += len(new)
             change_log.record(self._alias, *new.values())
             self._add_commit_hook()
 
@@ -235,6 +241,20 @@ class TransactionChanges:
         self._models.update(rest)
         found = [(ROWS, rest)] if rest else [] if models else [(USER, ""), (CREDENTIALS, "")]
         return {key: one for one in found if (key := encode(one)) not in self._recorded}
+
+    def is_of_open_transaction(self) -> bool:
+        """Whether the transaction of this object is open. Note a rollback to a savepoint."""
+        hooks = self._connection.run_on_commit
+        if hooks is self.hooks:
+            return True
+        if not any(hook[1] == self._committed for hook in hooks):
+            return False
+        # It is unknown which rows were rolled back: record them again when they change. "Any row of
+        # the model" is recorded at the commit instead, or each rollback would add a row.
+        self.hooks = hooks
+        self._recorded.clear()
+        self._skipped |= self._models
+        return True
 
     def skip(self, models: Iterable[str]) -> None:
         """Note skipped changes, which are recorded at the commit if there is a follower then."""
@@ -264,6 +284,6 @@ ATTRIBUTE = "_django_mcp_changes"  # of a connection, for the changes of its tra
 def changes_of_transaction(connection: Any) -> TransactionChanges:
     """Return the recorded changes of a connection's open transaction."""
     found: TransactionChanges | None = vars(connection).get(ATTRIBUTE)
-    if found is None or found.hooks is not connection.run_on_commit:
+    if found is None or not found.is_of_open_transaction():
         found = vars(connection)[ATTRIBUTE] = TransactionChanges(connection)
     return found

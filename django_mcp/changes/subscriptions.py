@@ -22,6 +22,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -58,6 +59,7 @@ MAX_LISTENS = 100  # open ``subscriptions/listen`` requests of one connection
 MAX_LISTED_URIS = 1_000  # URIs in lists that the client could see, stored for each client
 URIS_PER_CHECK = 500  # URIs in one visibility check
 BUSY_RETRY_SECONDS = 0.5  # until a visibility check is retried
+ERROR_RETRY_SECONDS = 5.0  # until a check of principals that failed is repeated
 CHECK_POSTPONED = "Notifications postponed, because visibility cannot be checked now: %s"
 
 
@@ -345,14 +347,15 @@ def _tag(id: Id) -> JSON:
 async def send_together(
     filters: Sequence[SubscriptionFilter],
     principal: Callable[[], Awaitable[Principal]] | None = None,
+    slots: asyncio.Semaphore | None = None,
 ) -> None:
     """Send the stored changes of clients that share principal, server and host.
 
-    Changes that arrive meanwhile are sent too.
+    Changes that arrive meanwhile are sent too. Each visibility check takes one of the ``slots``.
     """
     try:
         while changes := [(one, taken) for one in filters if (taken := one.take_pending())]:
-            await _send_pending(changes, principal or filters[0].principal)
+            await _send_pending(changes, principal or filters[0].principal, slots)
     finally:
         for one in filters:
             one.finish_sending()
@@ -361,12 +364,18 @@ async def send_together(
 async def _send_pending(
     changes: list[tuple[SubscriptionFilter, ChangeSet]],
     principal: Callable[[], Awaitable[Principal]],
+    slots: asyncio.Semaphore | None,
 ) -> None:
     uris = dict.fromkeys(
         uri for _, one in changes for uri in (*one.uris, *one.doubted, *one.listed_uris)
     )
+    seen: Mapping[str, str] = {}
     try:
-        seen = await visible_uris(changes[0][0], list(uris), await principal()) if uris else {}
+        if uris:
+            # Not held during the pause of ``_postpone``: principals with changes in a database that
+            # cannot be reached must not keep the others from being notified.
+            async with slots or nullcontext():
+                seen = await visible_uris(changes[0][0], list(uris), await principal())
     except Exception as error:
         if isinstance(error, Busy) or is_away(error):
             await _postpone(changes, error)
@@ -488,8 +497,10 @@ class ListenerRegistry:
             logger.warning(LOCAL_ONLY, error)
             return
         await feed.catch_up()
+        if listener not in self._listeners:  # it was removed meanwhile, and nobody would again
+            return
         # A stdio connection is admitted again with each subscription.
-        before = self._listeners.get(listener, frozenset())
+        before = self._listeners[listener]
         self._listeners[listener] = before | wanted
         self._wanted.update(wanted - before)
         feed.follow(self)
@@ -521,16 +532,19 @@ class ListenerRegistry:
                 listener.complete(id)
         begin = [listener for listener in theirs if listener.listening.take(changes)]
         if begin:
-            task = asyncio.get_running_loop().create_task(self._notify(begin))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start(self._notify(begin))
+
+    def _start(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _notify(self, listeners: list[ChangeListener]) -> None:
         """Reload the users, end listeners without a valid token, and notify the others."""
         try:
             fresh, unverified = await self._reload([one for e in listeners if (one := e.principal)])
         except Exception:  # for example of a verifier of the project
-            _log_failure(listeners)
+            self._retry_later(listeners)
             return
         await asyncio.gather(
             *(self._notify_principal(some, fresh, unverified) for some in _by_principal(listeners))
@@ -551,7 +565,7 @@ class ListenerRegistry:
                 *(_renew(listener, fresh, unverified) for listener in listeners)
             )
         except Exception:
-            _log_failure(listeners)
+            self._retry_later(listeners)
             return
         for listener in (
             listener for listener, stays in zip(listeners, stay, strict=True) if not stays
@@ -561,14 +575,26 @@ class ListenerRegistry:
         left = [listener for listener, stays in zip(listeners, stay, strict=True) if stays]
         await asyncio.gather(*(self._notify_group(some) for some in _by_principal(left)))
 
+    def _retry_later(self, listeners: list[ChangeListener]) -> None:
+        """Log the current exception, and notify the listeners later.
+
+        Until then it is unknown whether their tokens are valid. The filters keep the changes.
+        """
+        logger.exception("Notifications postponed: principals cannot be checked")
+        self._start(self._retry(listeners))
+
+    async def _retry(self, listeners: list[ChangeListener]) -> None:
+        await asyncio.sleep(ERROR_RETRY_SECONDS)
+        await self._notify([one for one in listeners if one in self._listeners])
+
     async def _notify_group(self, listeners: list[ChangeListener]) -> None:
         one = listeners[0]
 
         async def principal() -> Principal:
             return one.principal or await one.listening.principal()
 
-        async with self._slots:
-            await send_together([listener.listening for listener in listeners], principal)
+        filters = [listener.listening for listener in listeners]
+        await send_together(filters, principal, self._slots)
 
     async def _reload(
         self, principals: Iterable[Principal]
@@ -581,6 +607,8 @@ class ListenerRegistry:
             except Busy:
                 logger.debug("Users of listeners are reloaded later: all threads are busy")
             except BROKEN as error:
+                if not is_away(error):
+                    raise
                 logger.warning(
                     "Notifications postponed, because users cannot be reloaded: %s", error
                 )
@@ -589,16 +617,6 @@ class ListenerRegistry:
 
 
 listener_registry = Service(ListenerRegistry)
-
-
-def _log_failure(listeners: Iterable[ChangeListener]) -> None:
-    """Log the current exception, and let the listeners take the next changes.
-
-    They get no notification of these, because it is unknown whether their tokens are valid.
-    """
-    logger.exception("Listeners not notified: their principals cannot be checked")
-    for listener in listeners:
-        listener.listening.finish_sending()
 
 
 def _by_principal(listeners: Iterable[ChangeListener]) -> list[list[ChangeListener]]:

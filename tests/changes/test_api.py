@@ -9,6 +9,7 @@ from django.db import transaction
 from django.test import TestCase
 
 import django_mcp as mcp
+from django_mcp.changes import capture
 from django_mcp.changes.api import notify_changed, notify_elicitation_complete, notify_list_changed
 from django_mcp.changes.change_set import ChangeSet
 from django_mcp.declarations import server as servers
@@ -105,6 +106,18 @@ def test_row_of_an_unregistered_model_is_not_notified(db, server, recorder):
     assert recorder.received == []
 
 
+def test_failed_delivery_does_not_fail_the_code_that_saves(db, server, recorder, monkeypatch):
+    """In the transaction of a test case."""
+    register(server, Tag)
+    done = []
+    monkeypatch.setattr(capture, "has_clients", lambda: 1 / 0)
+    with captured():
+        tag = Tag.objects.create(label="x")
+        notify_list_changed("resources")
+        transaction.on_commit(lambda: done.append(tag))
+    assert done == [tag]
+
+
 def test_row_must_be_notified_before_it_is_deleted(db, server, recorder):
     register(server, Tag)
     tag = Tag.objects.create(label="x")
@@ -174,7 +187,11 @@ def test_notification_waits_for_the_transaction_of_the_database_of_the_row(
     db, server, recorder, monkeypatch
 ):
     asked: list[Any] = []
-    monkeypatch.setattr(transaction, "on_commit", lambda hook, using=None: asked.append(using))
+
+    def on_commit(hook, using=None, robust=False):
+        asked.append(using)
+
+    monkeypatch.setattr(transaction, "on_commit", on_commit)
     register(server, Tag)
     tag = Tag(pk=7, label="x")
     tag._state.db = "default"

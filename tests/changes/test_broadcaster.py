@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import OperationalError
 
@@ -20,6 +22,7 @@ from django_mcp.changes.change_set import ChangeSet
 from django_mcp.changes.feed import change_feed
 from django_mcp.models import (
     BroadcastCursor,
+    Change,
     Event,
     Interest,
     Session,
@@ -33,12 +36,14 @@ from django_mcp.storage.databases import digest_of
 from tests.shop.models import Customer
 
 from ..storage.rows import elsewhere
+from ..unreachable import unreachable
 from .shop_server import counted_statements, register_models
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.usefixtures("immediate_delivery"),
 ]
+LOG = settings.DJANGO_MCP["DATABASE"]
 
 
 class SubscribedSession:
@@ -112,14 +117,17 @@ def start_broadcaster(loop):
     return begin
 
 
+def running(made: ChangeBroadcaster) -> bool:
+    return not all(task.done() for task in made._tasks.values())
+
+
 def wait_for_broadcast(loop):
     made = loop.do(broadcaster.broadcaster)
 
     def rest() -> bool:
         states = {alias: change_log.read_state(alias) for alias in change_log.aliases()}
         done = dict(BroadcastCursor.objects.values_list("name", "seq"))
-        is_idle = made._task is None or made._task.done()
-        return is_idle and all(
+        return not running(made) and all(
             not state.waiting and done[name] == state.last
             for alias, state in states.items()
             for name in (alias, alias + change_log.LIST_CURSOR_SUFFIX)
@@ -257,13 +265,65 @@ def test_list_notifications_are_throttled_across_processes(
     row.save()
     other = loop.do(ChangeBroadcaster)
     loop.do(lambda: setattr(change_feed(), "broadcaster", other))
-    loop.until(lambda: other._tried_at and other._task.done())
+    loop.until(lambda: other._tried_at and not running(other))
     loop.until(lambda: elsewhere(lambda: one.notifications.count(uri_of(row)) == 2))
     assert one.notifications.count("resources/list_changed") == 1
     monkeypatch.setattr(feed, "LISTING_INTERVAL_SECONDS", 0.0)
     other._lists_due_at = 0.0
     wait_for_broadcast(loop)
     assert one.notifications.count("resources/list_changed") == 2
+
+
+def test_list_cursor_behind_pruned_changes_notifies_of_the_list(
+    loop, shop, create_companies, start_broadcaster
+):
+    """The main cursor has read the changes that were deleted."""
+    (mine, _), (alice, _) = create_companies()
+    one = SubscribedSession(shop, alice)
+    start_broadcaster()
+    declare_interest_in_lists()
+    Customer.objects.create(company=mine)
+    wait_for_broadcast(loop)
+    assert one.notifications == ["resources/list_changed"]
+    Change.objects.using("default").filter(pk=change_log.FLOOR).update(seq=10)
+    Change.objects.using("default").filter(pk=change_log.LAST).update(seq=10)
+    BroadcastCursor.objects.filter(name="default").update(seq=10, until=10)
+    wait_for_broadcast(loop)
+    assert one.notifications == ["resources/list_changed"] * 2
+
+
+def test_unreachable_database_does_not_stop_notifications_of_others(
+    loop, shop, create_companies, start_broadcaster, monkeypatch
+):
+    """Visibility of a change of one database cannot be checked, and another has changes too."""
+    if LOG == "default":
+        pytest.skip("There is one database.")
+    monkeypatch.setattr(broadcaster, "BUSY_RETRY_SECONDS", 0.01)
+    (mine, theirs), (alice, bob) = create_companies()
+    row, other = Customer.objects.create(company=mine), Customer.objects.create(company=theirs)
+    one, two = SubscribedSession(shop, alice), SubscribedSession(shop, bob)
+    one.subscribe(row)
+    two.subscribe(other)
+    away, failures, visible = unreachable(), [], broadcaster.visible
+    is_away = threading.Event()
+    is_away.set()
+
+    def fails(request, uris):
+        if is_away.is_set() and uri_of(row) in uris:
+            failures.append(uris)
+            raise away
+        return visible(request, uris)
+
+    monkeypatch.setattr(broadcaster, "visible", fails)
+    start_broadcaster()
+    change_log.record(LOG, (change_log.ROW, {"shop.customer": {"pk": str(row.pk)}}))
+    loop.until(lambda: failures)
+    other.save()
+    loop.until(lambda: elsewhere(lambda: uri_of(other) in two.notifications), 10)
+    assert one.notifications == []
+    is_away.clear()
+    wait_for_broadcast(loop)
+    assert uri_of(row) in one.notifications
 
 
 @pytest.fixture
@@ -302,6 +362,29 @@ def test_deactivated_user_is_notified_once_of_a_row_they_saw(loop, subscription,
         row.save()
         wait_for_broadcast(loop)
     assert one.notifications == [uri_of(row)]
+
+
+def test_session_of_an_unknown_revision_does_not_block_the_others(
+    loop, shop, create_companies, start_broadcaster, monkeypatch, caplog
+):
+    """A release was rolled back, so this one lacks the revision."""
+    monkeypatch.setattr(broadcaster, "SESSIONS_PER_JOB", 1)
+    (mine, _), (alice, _) = create_companies()
+    row = Customer.objects.create(company=mine)
+    clients = [SubscribedSession(shop, alice) for _ in range(3)]
+    for client in clients:
+        client.subscribe(row)
+    Session.objects.filter(pk=clients[1].session.pk).update(revision="2099-01-01")
+    start_broadcaster()
+    row.save()
+    wait_for_broadcast(loop)
+    lists = "resources/list_changed"
+    assert [sorted(one.notifications) for one in clients] == [
+        [uri_of(row), lists],
+        [],
+        [uri_of(row), lists],
+    ]
+    assert f"session={clients[1].session.pk} revision=2099-01-01" in caplog.text
 
 
 @pytest.mark.parametrize("broken", [1, 2, 3])

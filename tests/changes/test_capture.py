@@ -316,6 +316,57 @@ def test_transaction_is_one_batch_regardless_of_its_number_of_rows(register):
     )
 
 
+def test_rolled_back_savepoints_do_not_raise_the_limit_of_a_transaction(register, monkeypatch):
+    monkeypatch.setattr(capture, "MAX_ROWS_PER_TRANSACTION", 3)
+    register(Tag, followed=[Tag])
+    tags = [Tag.objects.create(label=str(number)) for number in range(10)]
+    Change.objects.using("default").all().delete()
+    with transaction.atomic():
+        for tag in tags:
+            tag.save()
+            roll_back_savepoint(tags[0])
+        hooks = [hook for _, hook, *_ in connection.run_on_commit]
+    assert len(hooks) == 1
+    # "Any row" may have been rolled back, so it is recorded again at the commit.
+    assert [kind for kind, _ in recorded()] == ["row"] * 2 + ["rows"] * 2
+
+
+def roll_back_savepoint(tag):
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        tag.save()
+        raise ZeroDivisionError
+
+
+def test_row_after_a_rolled_back_manual_savepoint_is_recorded(register, monkeypatch):
+    monkeypatch.setattr(capture, "MAX_ROWS_PER_TRANSACTION", 2)
+    register(Tag, followed=[Tag])
+    tags = [Tag.objects.create(label=str(number)) for number in range(4)]
+    Change.objects.using("default").all().delete()
+    with transaction.atomic():
+        tags[0].save()
+        point = transaction.savepoint()
+        for tag in tags[1:]:
+            tag.save()  # the last one as "any row"
+        transaction.savepoint_rollback(point)
+        tags[3].save()
+    assert [kind for kind, _ in recorded()] == ["row", "rows"]
+
+
+def test_changes_of_an_aborted_transaction_do_not_count_in_the_next(register, monkeypatch):
+    monkeypatch.setattr(capture, "MAX_ROWS_PER_TRANSACTION", 2)
+    register(Tag, followed=[Tag])
+    tags = [Tag.objects.create(label=str(number)) for number in range(3)]
+    Change.objects.using("default").all().delete()
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        for tag in tags:
+            tag.save()
+        raise ZeroDivisionError
+    with transaction.atomic():
+        for tag in tags[:2]:
+            tag.save()
+    assert [kind for kind, _ in recorded()] == ["row"] * 2
+
+
 def test_wakeup_is_sent_once_after_the_commit(register, monkeypatch):
     rung = []
     monkeypatch.setattr(capture, "wake_for_changes", lambda: rung.append(recorded()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import OperationalError
 
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
@@ -67,6 +69,7 @@ class Listener:
         wanted = {"resourceSubscriptions": list(self.places), "resourcesListChanged": self.lists}
         models = {one.partition(" ")[0] for one in self.places.values() if one}
         self.listening.set_principal(self.principal)
+        listener_registry().add(self)
         await listener_registry().follow(self, models, lists=self.lists)
         await self.listening.listen(1, wanted, self.places)
 
@@ -492,9 +495,35 @@ def test_database_reachable_again_counts_as_change_of_everything_in_it(
     assert one.notified == [uri]
 
 
-def test_failed_principal_check_skips_one_change_only(
+def test_principals_with_an_unreachable_database_do_not_delay_others(
+    loop, shop, create_companies, listen, monkeypatch
+):
+    monkeypatch.setattr(subscriptions, "BUSY_RETRY_SECONDS", 0.1)
+    companies, users = create_companies(subscriptions.LOOKUP_CONCURRENCY + 1)
+    rows = [Customer.objects.create(company=company) for company in companies]
+    *waiting, one = [listen(user, row) for user, row in zip(users, rows, strict=True)]
+    away, visible, is_away = unreachable(), subscriptions.visible, threading.Event()
+    is_away.set()
+
+    def fails(request, uris):
+        if is_away.is_set() and request.user != users[-1]:
+            raise away
+        return visible(request, uris)
+
+    monkeypatch.setattr(subscriptions, "visible", fails)
+    for row in rows:
+        row.save()
+    loop.until(lambda: one.notified, 10)
+    assert not any(listener.notified for listener in waiting)
+    is_away.clear()
+    wait_for_delivery(loop)
+    assert all(listener.notified for listener in waiting)
+
+
+def test_notification_is_retried_after_a_failed_principal_check(
     loop, shop, create_companies, listen, monkeypatch, caplog
 ):
+    monkeypatch.setattr(subscriptions, "ERROR_RETRY_SECONDS", 0.1)
     (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
     one, renewed, broken = listen(alice, row), subscriptions.renewed, [1]
@@ -508,10 +537,63 @@ def test_failed_principal_check_skips_one_change_only(
     monkeypatch.setattr(subscriptions, "renewed", fails)
     row.save()
     wait_for_delivery(loop)
-    assert one.notified == [] and "principals cannot be checked" in caplog.text
+    assert one.notified == [uri_of(shop, row)] and "principals cannot be checked" in caplog.text
+
+
+def test_notification_is_retried_after_a_failed_token_check(
+    loop, shop, create_companies, listen, monkeypatch
+):
+    (mine,), (alice,) = create_companies(1)
+    row = Customer.objects.create(company=mine)
+    monkeypatch.setattr(subscriptions, "ERROR_RETRY_SECONDS", 0.1)
+    one, answers = listen(alice, row), [ValueError("a bug"), True]
+    one.principal = Principal(alice, Auth(key="of a verifier of the project's"))
+
+    async def is_token_valid() -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    one.is_token_valid = is_token_valid
+    row.save()
+    loop.until(lambda: one.notified, 10)
+    assert one.notified == [uri_of(shop, row)]
+
+
+def test_broken_query_of_the_project_is_no_outage(
+    loop, shop, create_companies, listen, monkeypatch, caplog
+):
+    monkeypatch.setattr(subscriptions, "ERROR_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(subscriptions, "BUSY_RETRY_SECONDS", 0.1)
+    (mine,), (alice,) = create_companies(1)
+    row = Customer.objects.create(company=mine)
+    one, renewed, broken = listen(alice, row), subscriptions.renewed, [1]
+
+    def fails(wanted):
+        if broken:
+            broken.clear()
+            raise OperationalError("no such column")
+        return renewed(wanted)
+
+    monkeypatch.setattr(subscriptions, "renewed", fails)
     row.save()
     wait_for_delivery(loop)
-    assert one.notified == [uri_of(shop, row)]
+    assert one.notified == [uri_of(shop, row)] and "principals cannot be checked" in caplog.text
+
+
+def test_removed_listener_is_not_retried(loop, shop, create_companies, listen, monkeypatch):
+    monkeypatch.setattr(subscriptions, "ERROR_RETRY_SECONDS", 0.1)
+    (mine,), (alice,) = create_companies(1)
+    row = Customer.objects.create(company=mine)
+    one, checks = listen(alice, row), []
+    monkeypatch.setattr(subscriptions, "renewed", lambda wanted: checks.append(1) or 1 / 0)
+    row.save()
+    loop.until(lambda: checks)
+    made = loop.do(listener_registry)
+    loop.do(made.remove, one)
+    loop.until(lambda: not made._tasks)
+    assert len(checks) == 1 and one.notified == []
 
 
 def test_interest_is_renewed_before_it_expires(loop, shop, create_companies, listen, monkeypatch):
@@ -547,6 +629,26 @@ def test_interest_of_removed_listener_is_not_renewed(
     monkeypatch.setattr(feed, "INTERESTS_RENEWAL_SECONDS", 0.0)
     loop.until(lambda: elsewhere(interest_times))
     assert {*Interest.objects.values_list("model", flat=True)} == {"?", "shop.customer"}
+
+
+def test_listener_that_is_removed_before_it_follows_stays_removed(
+    loop, shop, create_companies, monkeypatch
+):
+    _, (alice,) = create_companies(1)
+    one, made, declare = Listener(shop, alice), loop.do(listener_registry), change_log.declare
+    go = threading.Event()
+    monkeypatch.setattr(change_log, "declare", lambda *args: go.wait(30) and declare(*args))
+
+    async def follow_and_remove() -> None:
+        made.add(one)
+        following = asyncio.ensure_future(made.follow(one, {"shop.customer"}, lists=False))
+        await asyncio.sleep(0.01)
+        made.remove(one)
+        go.set()
+        await following
+
+    loop.run(follow_and_remove())
+    assert not made._listeners and not made._wanted
 
 
 def test_listener_that_follows_more_models_keeps_its_earlier_ones(

@@ -183,7 +183,8 @@ def _taken(session: Session, principal: Principal, after: int) -> StreamPosition
     """Return the position after that event; ``is_over`` if later events were trimmed.
 
     None if the session never sent that event, or if the token has fewer scopes than the calls on
-    the stream were made with. Raise ``Gone`` if the session was deleted. Runs in a thread.
+    the stream were made with. Raise ``SessionEnded`` if the session was deleted. Runs in a
+    thread.
     """
     stream = session.current or 0
     before = streams.states([stream]).get(stream)

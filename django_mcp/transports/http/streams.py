@@ -51,7 +51,6 @@ from ...storage.stream_reader import StreamEnd, StreamReader
 from ...storage.streams import StreamState
 from ...storage.wakeups import Event, StreamWakeup, stream_wakeups
 from .authentication import expiry_of, until
-from .request import ClientDisconnected
 from .shutdown import draining
 
 if TYPE_CHECKING:
@@ -128,32 +127,63 @@ class ClientPinger:
 
     def __init__(self, exchange: Exchange, tail: StreamReader) -> None:
         self._exchange, self._tail = exchange, tail
-        self._count = 0
-        self._is_due = self._is_over = False
+        self._count = self._writes = 0
+        self._is_due = self._is_over = self._is_writing = False
+        self._blocked = 0  # the number of the write that was not done at the last tick
+        self._is_checking = self._is_check_late = False
         self._sent = ""  # the id of the last ping
 
     def tick(self) -> None:
         """Send the next ping if the last one was answered, else close the connection."""
-        call_manager().spawn(self._next())
+        # A client that reads nothing blocks the write before its ping could be sent. So no ping is
+        # unanswered, and without this check the connection would stay open for ever.
+        if self._is_writing and self._blocked == self._writes:
+            self._close("Client did not read for a whole ping interval")
+            return
+        self._blocked = self._writes if self._is_writing else 0
+        # While the database is slow or down, the last check may still run. A second one would
+        # compare its result with the ping that the first one has sent.
+        if self._is_checking:
+            self._is_check_late = True
+            return
+        self._is_checking = True
+        call_manager().spawn(self._check())
 
-    async def _next(self) -> None:
-        is_answered = (
-            not self._sent or await run_with_retries(streams.pong, self._tail.stream) == self._sent
-        )
+    async def _check(self) -> None:
+        sent, self._is_check_late = self._sent, False
+        try:
+            is_answered = (
+                not sent or await run_with_retries(streams.pong, self._tail.stream) == sent
+            )
+        finally:
+            self._is_checking = False
         if self._is_over:
             return
         if is_answered:
             self._is_due = True
             self._tail.send_keepalive()
-            return
+        # If the check had to wait for the database, the storing of the answer may wait too. The
+        # next tick checks again.
+        elif not self._is_check_late:
+            self._close("Client did not answer a ping")
+
+    def _close(self, reason: str) -> None:
         logger.warning(
-            "Client did not answer a ping, its connection is closed: timeout=%ss "
-            "session=%s stream=%s",
-            settings.PING_INTERVAL, self._tail.session, self._tail.stream,
+            "%s, its connection is closed: timeout=%ss session=%s stream=%s",
+            reason, settings.PING_INTERVAL, self._tail.session, self._tail.stream,
         )  # fmt: skip
         # The task may be blocked in a write to a client that reads nothing. Only a cancellation
-        # ends that.
+        # ends that. Then the end of the response must not be written, because it would block too.
+        self._exchange.gone = self._exchange.gone or self._is_writing
         self._exchange.cancel()
+
+    async def write(self, data: bytes) -> None:
+        """Write to the client, and note while it lasts that the client does not read."""
+        self._writes, self._is_writing = self._writes + 1, True
+        try:
+            await self._exchange.write(data)
+        finally:
+            self._is_writing = False
 
     def take(self) -> bytes:
         """Return the ping to write now, encoded as an SSE event, or ``b""`` if none is due."""
@@ -221,6 +251,7 @@ class EventIdEncoding:
     def opening(self, at: StreamPosition) -> bytes:
         # Also when the client resumes: the TypeScript SDK drops its cursor with its connection, so
         # without this a second break before the next event would lose the place in the stream.
+        # Openings of connections get even numbers, endings odd ones, so no id repeats.
         return self._primes(at.stream, at.after, 2 * (at.number - 1))
 
     def events(self, stream: int, events: Iterable[Event]) -> bytes:
@@ -275,6 +306,10 @@ async def follow(
             pinging.end()
     if ending in COMES_BACK:
         await _let_go(exchange, tail, at, encoding)
+    elif ending is StreamEnd.GONE and at.has_news:
+        # The client may return to its session with another token and without an event id. Then
+        # notifications must not go to this stream. In a task, so that the response ends at once.
+        call_manager().spawn(left(session, at.stream, at.number))
     await exchange.end()
 
 
@@ -285,7 +320,7 @@ async def _begin(
         await exchange.start_sse()
         if words := encoding.opening(at):
             await exchange.write(words)
-    except (ClientDisconnected, asyncio.CancelledError):
+    except BaseException:  # a disconnect, a cancellation or an error: the connection ends
         # A client that reconnects without an event id does not read this stream again. So
         # notifications must go to another stream, and a new stream that sent nothing is closed.
         if at.has_news:
@@ -352,11 +387,11 @@ async def _send_events(
     is_unread = at.has_news and at.number == 1
     try:
         while not isinstance(found := await tail.events(), StreamEnd):
-            await exchange.write(encoding.events(tail.stream, found) or pinging.take() or ALIVE)
+            await pinging.write(encoding.events(tail.stream, found) or pinging.take() or ALIVE)
             if is_unread and found:
                 await run_with_retries(streams.note_sent, tail.stream)
                 is_unread = False
-    except (ClientDisconnected, asyncio.CancelledError):
+    except BaseException:  # a disconnect, a cancellation or an error: the connection ends
         if at.has_news:
             call_manager().spawn(left(tail.session, tail.stream, tail.number))
         raise
@@ -387,7 +422,10 @@ async def left(session: int, stream: int, number: int, *, unread: bool = False) 
         await run_with_retries(streams.leave, session, stream, number, unread=unread)
 
 
-LOST = "Part of what was said about this request is no longer kept, and with it its answer."
+LOST = (
+    "The response to this request is no longer available, because messages of its stream were "
+    "deleted."
+)
 
 
 class StreamPosition(NamedTuple):
@@ -410,9 +448,9 @@ def begun(
 ) -> StreamPosition:
     """Open a new stream for the session's notifications. Runs in a thread.
 
-    Raise ``Gone`` if the session was deleted, or if the token has fewer scopes than those that
-    the session was used with. Raise ``Busy`` if there are too many streams. ``is_retry``, with the
-    same ``nonce``, repeats an attempt whose commit is unknown.
+    Raise ``SessionEnded`` if the session was deleted, or if the token has fewer scopes than those
+    that the session was used with. Raise ``Busy`` if there are too many streams. ``is_retry``,
+    with the same ``nonce``, repeats an attempt whose commit is unknown.
     """
     if not may_hear(session, principal):
         raise sessions.SessionEnded
@@ -448,8 +486,8 @@ def resumed(
 ) -> StreamPosition | None:
     """Return the position after that event; None if this session never sent it. Runs in a thread.
 
-    None also if the token has fewer scopes than the stream's calls were made with. Raise ``Gone``
-    or ``Busy`` as ``begun`` does.
+    None also if the token has fewer scopes than the stream's calls were made with. Raise
+    ``SessionEnded`` or ``Busy`` as ``begun`` does.
     """
     found = _found(session, principal, event_id)
     # The session may have been deleted since its row was read: the client must get 404, not 400.

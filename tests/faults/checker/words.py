@@ -15,7 +15,7 @@ INTERNAL = "Internal error"
 CUT_OFF = "nobody knows how far it came"
 BROKE = "broke before this had an outcome. It may"  # of a database, not of the process
 NOT_BEGUN = "Nothing was done: try again later."
-TRIMMED = "is no longer kept"
+TRIMMED = "is no longer available"
 
 
 def word(seed: str, part: int | str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from datetime import timedelta
 
 import pytest
@@ -13,9 +14,10 @@ from django.utils import timezone
 from django_mcp.calls.callers import revocations
 from django_mcp.calls.recovery import LOST
 from django_mcp.calls.session_calls import call_manager
-from django_mcp.models import Call, Session, Token
+from django_mcp.models import Call, Session, Stream, Token
 from django_mcp.protocol.revisions import LATEST
 from django_mcp.storage import calls
+from django_mcp.storage import streams as stream_rows
 from django_mcp.storage.jobs import run_with_retries
 from django_mcp.storage.leases import lease
 from django_mcp.transports.http import shutdown as ends
@@ -286,6 +288,33 @@ def test_revocation_closes_streams_of_calls_in_other_processes(http, server, sec
     assert exchange.wait().ended and not exchange.sse.found[-1].data
 
 
+def wait_until_no_stream_is_current(client):
+    for _ in range(1_000):
+        if Session.objects.get().current is None:
+            return
+        client.sleep(0.01)
+    raise TimeoutError
+
+
+def test_session_has_no_current_stream_after_revocation(http, server, secret, alice, handshake):
+    """Notifications are delivered by the next stream, which may belong to another token."""
+    client = http(secret, server=server, revision=handshake)
+    news = listening(client)
+    revoke_access(client, alice, "token")
+    news.wait()
+    wait_until_no_stream_is_current(client)
+
+
+def test_session_has_no_current_stream_after_an_error(http, server, secret, monkeypatch):
+    client = http(secret, server=server, revision="2025-11-25")
+    news = listening(client)
+    monkeypatch.setattr(stream_rows, "note_sent", lambda stream: 1 / 0)
+    announce(Announcement("list_changed", "tools", client.server.name))
+    client.until(lambda: news.over)
+    client.problems.clear()
+    wait_until_no_stream_is_current(client)
+
+
 @pytest.mark.parametrize("how", ["token", "user"])
 def test_revocation_ends_a_listen_with_a_response(http, server, secret, alice, how):
     client = http(secret, server=server)
@@ -370,3 +399,91 @@ def test_revocation_ends_a_parked_call(http, server, secret, alice):
     client.until(lambda: not [one for _, one in call_manager.instances() if one._tasks])
     row = Call.objects.get()
     assert (row.state, row.cancelled, runs) == ("done", True, [1])
+
+
+# Pings.
+
+
+@pytest.fixture
+def pinged(http, server, secret):
+    """A client that listens, and a function that lets ping intervals pass."""
+
+    def pass_intervals(count):
+        for _ in range(count):
+            client.loop.call_soon(lambda: streams.ping_timer()._fire())
+            client.settle()
+
+    with given(PING_INTERVAL=3600):
+        client = http(secret, server=server, revision="2025-11-25")
+        client.news, client.pass_intervals = listening(client), pass_intervals
+        yield client
+
+
+def pings(exchange):
+    return [one for one in exchange.messages if one.get("method") == "ping"]
+
+
+def answer_first_ping(client):
+    client.pass_intervals(2)
+    client.until(lambda: pings(client.news))
+    for _ in range(1_000):
+        if Stream.objects.filter(pong__startswith="ping-").exists():
+            return
+        client.sleep(0.01)
+    raise TimeoutError
+
+
+def test_client_that_stops_reading_before_its_ping_is_disconnected(pinged, caplog):
+    news = pinged.news
+    news.left = True  # the response is not ended, because that would block too
+    news.stalled.clear()
+    announce(Announcement("list_changed", "tools", pinged.server.name))
+    pinged.pass_intervals(1)
+    pinged.sleep(0.3)  # the notification is being written
+    pinged.pass_intervals(1)
+    assert not news.over
+    pinged.pass_intervals(2)
+    pinged.until(lambda: news.over, 5)
+    assert "did not read" in caplog.text and not pings(news)
+
+
+def test_client_that_reads_again_within_the_interval_stays_connected(pinged):
+    for _ in range(3):
+        pinged.news.stalled.clear()
+        announce(Announcement("list_changed", "tools", pinged.server.name))
+        pinged.sleep(0.1)
+        pinged.pass_intervals(1)
+        pinged.news.stalled.set()
+        pinged.sleep(0.1)
+    pinged.sleep(0.1)
+    assert not pinged.news.over
+
+
+def test_client_stays_connected_while_its_answer_cannot_be_read(pinged, monkeypatch):
+    """The database stalls for longer than the interval."""
+    answer_first_ping(pinged)
+    go, pong = threading.Event(), stream_rows.pong
+    monkeypatch.setattr(stream_rows, "pong", lambda stream: go.wait(30) and pong(stream))
+    for _ in range(3):
+        pinged.loop.call_soon(lambda: streams.ping_timer()._fire())
+        pinged._runner.run(asyncio.sleep(0.05))
+    go.set()
+    pinged.until(lambda: len(pings(pinged.news)) == 2)
+    pinged.sleep(0.3)
+    assert not pinged.news.over
+
+
+def test_answer_that_is_stored_after_a_late_check_counts(pinged, monkeypatch):
+    """The database stalls, and the check of the answer is done before it is stored."""
+    answer_first_ping(pinged)
+    go, pong = threading.Event(), stream_rows.pong
+    monkeypatch.setattr(stream_rows, "pong", lambda stream: go.wait(30) and None)
+    for _ in range(2):
+        pinged.loop.call_soon(lambda: streams.ping_timer()._fire())
+        pinged._runner.run(asyncio.sleep(0.05))
+    go.set()
+    pinged.sleep(0.3)
+    assert not pinged.news.over
+    monkeypatch.setattr(stream_rows, "pong", pong)
+    pinged.pass_intervals(1)
+    pinged.until(lambda: len(pings(pinged.news)) == 2)
