@@ -141,7 +141,10 @@ class ActiveCall:
             self.output, self.interrupt = NO_OUTPUT, _nothing
 
     def refuse(self, error: ProtocolError) -> None:
-        """Stop the call and respond with ``error``, unless it is over or cancelled already."""
+        """Stop the call and respond with ``error``, unless it is over or cancelled already.
+
+        Call it in the event loop, like ``cancel``: a task is not safe for threads.
+        """
         if not (self.over or self.stop.is_set):
             self.refusal = error
             (self.interrupt or self.cancel)()
@@ -171,7 +174,8 @@ class ClientSession(Protocol):
     async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
         """Acknowledge the subscription, then send the notifications that are ``wanted``.
 
-        Return when the client or the server ends it. ``places`` are the rows of the URIs.
+        Return when the client or the server ends it. ``places`` has the database row that each URI
+        shows, as ``visibility`` writes it, or "".
         """
         ...
 
@@ -200,7 +204,7 @@ class SessionState:
         await run_with_retries(sessions.unsubscribe, self.session, uri)
 
     async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
-        raise MethodNotFound("A session has no listens.")
+        raise MethodNotFound("Sessions do not support subscriptions/listen.")
 
 
 class NoSession:
@@ -218,11 +222,12 @@ class NoSession:
     async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
         raise MethodNotFound("There is no session yet.")
 
-    unsubscribe = set_log_level
+    async def unsubscribe(self, uri: str) -> None:
+        raise MethodNotFound("There is no session yet.")
 
 
 async def follow_model(place: str) -> None:
-    """Store that sessions follow the model of this row.
+    """Record that sessions subscribe to this row's model, so that processes log its changes.
 
     When this returns, no later change of the row is missed: it waits until all processes that save
     have read the interest.
@@ -267,8 +272,8 @@ class CallRun:
     """One run of ``call``, on ``server``, as ``principal``.
 
     ``mirrored`` are request headers that must equal the arguments. ``store_result`` is called with
-    the result at the end of the tool's transaction. With ``goes_on`` a run came before, so this one
-    waits for a thread and is never rejected.
+    the result at the end of the tool's transaction. A call that ``has_run_before`` waits for a
+    thread and is never rejected.
     """
 
     work: Invocation | None = None  # the declaration that is run, once it has been found
@@ -285,12 +290,16 @@ class CallRun:
         host: str | None = None,
         mirrored: Mirrored | None = None,
         store_result: Callable[[dict[str, Any]], None] | None = None,
-        goes_on: bool = False,
+        has_run_before: bool = False,
     ) -> None:
         self.call, self.params, self.server, self.principal = call, call.params, server, principal
         self.session, self.answers = session, answers or KnownAnswers()
         self.stop = stop or StopFlag()
-        self.mirrored, self.store_result, self.goes_on = mirrored, store_result, goes_on
+        self.mirrored, self.store_result, self.has_run_before = (
+            mirrored,
+            store_result,
+            has_run_before,
+        )
         self.request = Request(
             principal,
             server,

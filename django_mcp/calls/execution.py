@@ -93,7 +93,7 @@ class Retries:
         outages.note_break(error)
         self._until = self._until or time.monotonic() + RETRY_SECONDS
         words, is_harmless = await self._verdict(run, has_steps)
-        if is_harmless and self._may_run(run, error) and await self._is_back(run, error):
+        if is_harmless and self._count_rerun(run, error) and await self._is_back(run, error):
             return None
         if run.call.method == "tools/call":
             # Not at the start of the module: every command of a project with the authorization
@@ -123,11 +123,11 @@ class Retries:
         # not repeat them.
         return (UNKNOWN if has_steps else ROLLED_BACK), tool.transactional
 
-    def _may_run(self, run: CallRun, error: Exception) -> bool:
-        """Whether the call has reruns left.
+    def _count_rerun(self, run: CallRun, error: Exception) -> bool:
+        """Count a break, and return whether the call has reruns left.
 
-        Count only breaks that the call's own statement may have caused: a server that reports a
-        shutdown, read-only mode or too many connections was not crashed by it.
+        Only breaks that the call's own statement may have caused are counted: a server that reports
+        a shutdown, read-only mode or too many connections was not crashed by it.
         """
         is_begun = run.work is not None and run.work.is_begun
         self._reruns += is_begun and not codes(error) & TEMPORARY
@@ -179,7 +179,7 @@ async def perform(run: CallRun, work: Invocation) -> dict[str, Any]:
         if work.declaration._is_async:
             result = await _in_loop(run, work)
         else:
-            run_job = _run_when_free if run.goes_on else threads.tools.run_for
+            run_job = _run_when_free if run.has_run_before else threads.tools.run_for
             result = await run_job(run.principal.limit_keys, partial(_in_thread, run, work))
     except BaseException as error:
         report(run, work, error)
@@ -204,7 +204,7 @@ observers: list[Callable[[CallRecord], None]] = []
 
 def report(run: CallRun, work: Invocation, error: BaseException | None = None) -> None:
     """Report that a run of ``work`` ended, with ``error`` or with a result."""
-    if not observers or not (error is None or _may_have_written(run, work, error)):
+    if not observers or not (error is None or _is_reported(run, work, error)):
         return
     declared: Any = work.declaration
     name = declared.uri if run.call.method == "resources/read" else declared.name
@@ -216,11 +216,12 @@ def report(run: CallRun, work: Invocation, error: BaseException | None = None) -
             logger.exception("Activity of a client could not be recorded")
 
 
-def _may_have_written(run: CallRun, work: Invocation, error: BaseException) -> bool:
-    """Whether writes of a failed run may remain in the database.
+def _is_reported(run: CallRun, work: Invocation, error: BaseException) -> bool:
+    """Whether to report a failed run.
 
-    A run that asks a question is rolled back, runs again and is reported then. Writes outside of a
-    transaction or in a step remain, so it is reported at once: it may never run again.
+    A run that called a writing function is reported, also if it was rolled back. A run that asks a
+    question is not: it is rolled back, runs again and is reported then. If its writes remain,
+    because they are in no transaction or in a step, it is reported at once: it may never run again.
     """
     if not (work.is_begun and work.write):
         return False
@@ -231,7 +232,7 @@ def _may_have_written(run: CallRun, work: Invocation, error: BaseException) -> b
 async def with_database(run: CallRun, function: Callable[[], T]) -> T:
     """Run project code in one job of the pool ``tools``, inside ``AROUND``."""
 
-    return await surrounded_job(run.request, function, waits=run.goes_on)
+    return await surrounded_job(run.request, function, waits=run.has_run_before)
 
 
 async def surrounded_job(request: Request, function: Callable[[], T], *, waits: bool = False) -> T:
@@ -290,7 +291,7 @@ def _in_thread(run: CallRun, work: Invocation) -> dict[str, Any]:
             # A cancel during the commit must not keep ``on_commit`` hooks from running: the writes
             # are committed.
             run.request.is_committing = True
-            if run.store_result is not None and may_hold(work.atomic):
+            if run.store_result is not None and can_store_result_in_transaction(work.atomic):
                 run.store_result(result)
             return result
 
@@ -497,7 +498,7 @@ def shares_transaction(atomic: bool | str) -> bool:
     return at_home and connections[alias].vendor != "sqlite"
 
 
-def may_hold(atomic: bool | str) -> bool:
+def can_store_result_in_transaction(atomic: bool | str) -> bool:
     """Whether the response of a call can be stored in the tool's transaction."""
     # If jobs run one at a time, ``store_result`` would wait for a job that cannot start.
     return shares_transaction(atomic) and environment().runs_jobs_in_parallel

@@ -18,7 +18,7 @@ from ..models import Call as Row
 from ..protocol.jsonrpc import JSON, Id, Overloaded
 from ..storage import calls, event_log
 from ..storage.jobs import run_with_retries
-from .execution import may_hold
+from .execution import can_store_result_in_transaction
 from .session_output import SessionCall
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _may_hold_outcome(tool: Tool, row: Row) -> bool:
 
     ``row.atomic`` is the value at the first run. A deployment may have changed the tool since.
     """
-    return row.atomic and may_hold(tool._transaction)
+    return row.atomic and can_store_result_in_transaction(tool._transaction)
 
 
 def _is_undone(server: Server, row: Row) -> bool:

@@ -66,8 +66,9 @@ class CallRunner:
     """Turns calls of one client to ``server`` into responses.
 
     ``who`` is awaited before every run and returns the current principal. The first run has the
-    ``principal`` instead, if there is one. ``asker`` is required for revisions with the
-    ``initialize`` handshake. Newer revisions ask by an ``input_required`` result. ``mirrored`` are
+    ``principal`` instead, if there is one. ``asker`` sends questions as requests, which revisions
+    with the ``initialize`` handshake need. Newer revisions ask by an ``input_required`` result and
+    do not use it. ``memory`` stores the values of steps. ``mirrored`` are
     the request headers that must equal the arguments. Messages and results go to the ``output`` of
     a call.
     """
@@ -136,7 +137,7 @@ class CallRunner:
         store_result: Callable[[JSON], None] | None = None
         if output.stores_result:
             store_result = lambda result: output.store_result(self._result(call, result))  # noqa: E731
-        goes_on, running = output.has_run_before(), running_calls()
+        has_run_before, running = output.has_run_before(), running_calls()
         try:
             while True:
                 if interaction is not None and (interaction.may_return or interaction.has_steps):
@@ -144,7 +145,7 @@ class CallRunner:
                     interaction.has_steps = bool(answers.remembered)
                 run = CallRun(
                     call, self.server, principal, self.session, notifier, answers, active.stop,
-                    self.host, self.mirrored, store_result, goes_on,
+                    self.host, self.mirrored, store_result, has_run_before,
                 )  # fmt: skip
                 try:
                     running.add(run, active)
@@ -152,12 +153,14 @@ class CallRunner:
                         return await dispatch(run)
                     finally:
                         running.discard(run)
-                except RunEnded as unwound:
+                except RunEnded as ended:
                     interaction = interaction or Interaction()
-                    interaction.high_water, goes_on, named = notifier.high_water, True, {}
-                    asking = await self._unwound(unwound, run, interaction, output)
+                    # A run that ended has moved the client's named answers to ``known``. A run that
+                    # broke has not, so the next one needs them again.
+                    interaction.high_water, has_run_before, named = notifier.high_water, True, {}
+                    asking = await self._prepare_rerun(ended, run, interaction, output)
                 except DatabaseBroke as broke:
-                    interaction, goes_on = interaction or Interaction(), True
+                    interaction, has_run_before = interaction or Interaction(), True
                     retries = retries or Retries(output.was_rolled_back)
                     asking = await retries.wait(run, broke.error, has_steps=interaction.has_steps)
                 if asking is not None:
@@ -167,37 +170,38 @@ class CallRunner:
                 principal = await self.who()
         finally:
             # Keep the steps while the client holds a ``requestState``: with it the call may come
-            # back, and the steps must not be done twice.
+            # back, and the steps must not be done twice. For a session ``aforget`` does nothing:
+            # the steps are deleted when the outcome is stored.
             if interaction is not None and interaction.has_steps:
                 holds_state = call.revision.input_required and interaction.may_return
                 if not holds_state:
                     await self.memory.aforget(interaction.id)
 
-    async def _unwound(
-        self, unwound: RunEnded, run: CallRun, interaction: Interaction, output: CallOutput
+    async def _prepare_rerun(
+        self, ended: RunEnded, run: CallRun, interaction: Interaction, output: CallOutput
     ) -> JSON | None:
         """Get the step or the answers that the run needs, and return None to run it again.
 
         Return a result instead if the client must retry with its answers, or if this fails.
         """
-        if isinstance(unwound, OnceNeeded):
+        if isinstance(ended, OnceNeeded):
             # Outside of ``try``: nothing of the step has happened, so ``Busy`` becomes an overload
             # error, after which the client may retry, and not the result of the tool.
             await output.prepare_step()
         try:
-            if isinstance(unwound, OnceNeeded):
+            if isinstance(ended, OnceNeeded):
                 interaction.known, interaction.has_steps = dict(run.answers.known), True
-                await execute_once(self.memory, interaction.id, unwound, run)
+                await execute_once(self.memory, interaction.id, ended, run)
                 return None
-            if isinstance(unwound, InputRequired):
-                return await self._asked(unwound, run, interaction)
+            if isinstance(ended, InputRequired):
+                return await self._asked(ended, run, interaction)
         except Exception as error:
             if is_bug(error) and (broke := break_behind(error)) is not None:
                 note_break(broke)
                 # A step may have effects that no database rolls back. It must not be retried.
                 error = ToolError(UNKNOWN)
             return failure(error, run)
-        raise unwound
+        raise ended
 
     async def _asked(
         self, asked: InputRequired, run: CallRun, interaction: Interaction
@@ -207,7 +211,7 @@ class CallRunner:
             asking = interaction.ask(run.call, asked.questions, run.answers)
             bound = purpose(run.call, run.server, run.principal)
             return asking | {"requestState": sealed(interaction, bound)}
-        assert self.asker is not None, "Whoever shakes hands is asked by requests."
+        assert self.asker is not None, "A revision with the initialize handshake needs an asker."
         interaction.next(run.answers)
         questions = list(asked.questions.values())
         interaction.known.update(await self.asker.ask(revision, questions, interaction))

@@ -218,7 +218,7 @@ class SessionCallManager:
         # Ids and fences of calls that ended here without a response. See ``resume``.
         self._left: deque[tuple[int, int]] = deque(maxlen=1_000)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.poller.runner = self
+        self.poller.call_manager = self
         self._revocations.sources.append(self.running)
 
     def spawn(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
@@ -311,10 +311,10 @@ class SessionCallManager:
                 if post.is_single or await self._is_admitted(session_call, server, host):
                     await post.opened(session_call)
             except Busy as error:
-                if session_call.is_refused:
+                if session_call.is_rejected:
                     return session_call.response
                 return post.connection.error(session_call.active.call, overloaded(str(error)))
-            if session_call.is_refused:
+            if session_call.is_rejected:
                 return session_call.response
         return await runner.response(session_call.active, session_call.interaction)
 
@@ -350,15 +350,15 @@ class SessionCallManager:
         """
         self._tasks.discard(task)
         if task.cancelled() or session_call.active.stop.is_set:
-            session_call.post.take(session_call, session_call.stop_response)
+            session_call.post.set_outcome(session_call, session_call.stop_response)
         elif isinstance(task.exception(), CallParked):
             self.leave(session_call)
         elif error := task.exception():
             logger.error("Call failed: method=%s", session_call.active.call.method, exc_info=error)
             refused = session_call.post.connection.error(session_call.active.call, InternalError())
-            session_call.post.take(session_call, refused)
+            session_call.post.set_outcome(session_call, refused)
         else:
-            session_call.post.take(session_call, task.result())
+            session_call.post.set_outcome(session_call, task.result())
 
     def enter(self, session_call: SessionCall, row: Row) -> None:
         """Register a call that has become a row."""
@@ -420,7 +420,7 @@ class SessionCallManager:
             return True
         comes_back = connection_of(session).revision.priming
         reads = any(tail.session == session.pk for tail in stream_wakeups())
-        return reads and not comes_back and self.poller.runner is self
+        return reads and not comes_back and self.poller.call_manager is self
 
     def _claimed_by(
         self,
@@ -502,7 +502,9 @@ class SessionCallManager:
         """
         for session_call in self.running():
             if session_call.row is not None and session_call.row.stream_id == stream:
-                session_call.post.take(session_call, shutdown_error(session_call, session_call.row))
+                session_call.post.set_outcome(
+                    session_call, shutdown_error(session_call, session_call.row)
+                )
                 session_call.cancel()
 
     async def finish(self) -> None:
@@ -610,7 +612,7 @@ class SessionCallManager:
             # with a token that was revoked while it was parked.
             if session_call.owner and bool(await run_with_retries(revoked, [session_call.owner])):
                 self.revoke(session_call)
-                session_call.post.take(session_call, None)
+                session_call.post.set_outcome(session_call, None)
                 return
             found = await decide(session_call, row)
         except Exception:
@@ -619,7 +621,7 @@ class SessionCallManager:
         if isinstance(found, Server):
             self._begin(session_call, found, session_call.post.session.host or None)
         else:
-            session_call.post.take(session_call, found)
+            session_call.post.set_outcome(session_call, found)
 
     async def _load(self, row: Row) -> SessionCall | None:
         """Create and register a call from its row. Return None if its session has ended."""

@@ -63,7 +63,7 @@ from ..storage.wakeups import StreamWakeup, wake_readers
 from . import elicitation_completion
 from .call_state import ActiveCall, CallOutput, CallRun
 from .callers import SessionCaller
-from .execution import may_hold
+from .execution import can_store_result_in_transaction
 from .interaction import Interaction, withdrawal
 from .results import error_result
 
@@ -91,13 +91,13 @@ class SessionCall(CallOutput):
     row: Row | None = None
     address: EventAddress = field(init=False)  # of its messages, once it has a row
     response: JSON | None = None  # also None for a cancelled call
-    is_taken: bool = False  # its outcome is set (``PostResponse.take``)
+    has_outcome: bool = False  # its outcome is set (``PostResponse.set_outcome``)
     is_done: bool = False  # its outcome is stored, or needs no row
     is_decided: bool = False  # its tool is committing: a cancel comes too late
     is_plain: bool = False  # it is decided, and is answered without a row
     is_committed: bool = False  # its response is in the database
     wakeup: StreamWakeup | None = None  # with that response, if this run has committed it
-    is_refused: bool = False  # it cannot be stored, and has not begun
+    is_rejected: bool = False  # it cannot be stored, and has not begun
     is_full: bool = False  # its stream has no room for more messages
     count: int = 0  # messages it has sent
     size: int = 0  # their characters
@@ -163,7 +163,7 @@ class SessionCall(CallOutput):
         ends = self.is_full or self.is_decided or self.active.stop.is_set
         return not ends and self.post.is_behind(self)
 
-    def refused(self, outcome: int | None) -> None:
+    def handle_rejected_messages(self, outcome: int | None) -> None:
         """Handle that the log rejected messages: the stream is full, or the call was taken over.
 
         ``outcome`` is ``FULL`` or None. A call that was taken over is cancelled here.
@@ -296,7 +296,7 @@ def of_tool(server: Server | None, call: ClientCall) -> bool:
     if server is None or call.method != "tools/call":
         return False
     tool = server._catalog.tools.get(str(call.params.get("name")))
-    return tool is not None and may_hold(tool._transaction)
+    return tool is not None and can_store_result_in_transaction(tool._transaction)
 
 
 def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
@@ -446,7 +446,7 @@ class PostResponse:
         with self._lock:
             if self.stream is not None:
                 return self.manager.writer.queue_message(
-                    session_call.address, text, session_call.refused
+                    session_call.address, text, session_call.handle_rejected_messages
                 )
             if self._drops_messages:
                 return 0
@@ -563,20 +563,20 @@ class PostResponse:
                     is_retry=False,
                 )  # fmt: skip
             except RequestRefused as refused:
-                self._refuse(refused)
+                self._reject(refused)
                 if not self.is_single and all(session_call.is_done for session_call in self.calls):
                     raise Busy(str(refused)) from None  # no stream: plain JSON has the errors
             else:
                 self._enter(left, calls, opened)
                 return
 
-    def _refuse(self, refused: RequestRefused) -> None:
+    def _reject(self, refused: RequestRefused) -> None:
         """Respond to the refused calls with an error."""
         for session_call in self.calls:
             if json.dumps(session_call.active.call.id) in refused.ids and not session_call.is_done:
                 error = InvalidRequest(str(refused))
                 session_call.response = self.connection.error(session_call.active.call, error)
-                session_call.is_refused = session_call.is_done = True
+                session_call.is_rejected = session_call.is_done = True
 
     def _insert(
         self,
@@ -632,7 +632,7 @@ class PostResponse:
             messages, self._messages = self._messages, []
             for session_call, text in messages:
                 self.manager.writer.queue_message(
-                    session_call.address, text, session_call.refused, must=True
+                    session_call.address, text, session_call.handle_rejected_messages, must=True
                 )
         if not self.answered.done():  # otherwise its client has disconnected
             self._opened = opened
@@ -642,7 +642,7 @@ class PostResponse:
         """Drop all messages, because they cannot be stored. The response will be plain JSON."""
         with self._lock:
             self._drops_messages, self._messages, self._size = True, [], 0
-        self._settled()
+        self._answer_if_done()
 
     def _end(self) -> None:
         """Cancel the calls, because the session has ended."""
@@ -671,14 +671,14 @@ class PostResponse:
 
     # Responses.
 
-    def take(self, session_call: SessionCall, response: JSON | None) -> None:
+    def set_outcome(self, session_call: SessionCall, response: JSON | None) -> None:
         """Set the outcome of a call: its response, or None if it was cancelled.
 
         Only the first outcome counts. A shutdown may set one while the task still runs.
         """
-        if session_call.is_taken:
+        if session_call.has_outcome:
             return
-        session_call.is_taken = True
+        session_call.has_outcome = True
         session_call.active.end()
         session_call.response = response
         if self._messages:
@@ -687,7 +687,7 @@ class PostResponse:
             session_call.is_done = True
             self.manager.leave(session_call)
             if self._opening is None or self._drops_messages:
-                self._settled()
+                self._answer_if_done()
         else:
             self.manager.spawn(self._conclude(session_call))
 
@@ -714,7 +714,7 @@ class PostResponse:
             session_call.is_done = True
             self.manager.leave(session_call)
             if self._opening is None or self._drops_messages:
-                self._settled()
+                self._answer_if_done()
 
     async def _store_error_instead(self, session_call: SessionCall, instead: JSON) -> None:
         """Store an error response because the real one cannot be stored.
@@ -755,7 +755,7 @@ class PostResponse:
                     await run_with_retries(stored_calls.delete_steps, interaction.id)
         wake_readers(session_call.wakeup or StreamWakeup(to.stream, changed=True))
 
-    def _settled(self) -> bool:
+    def _answer_if_done(self) -> bool:
         """If all calls are done, resolve ``answered`` for plain JSON. Return whether they are."""
         if not all(session_call.is_done for session_call in self.calls):
             return False

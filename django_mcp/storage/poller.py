@@ -93,7 +93,7 @@ class Poller:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._runner: CallManager | None = None
+        self._call_manager: CallManager | None = None
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._poll_now = asyncio.Event()  # ends the pause between two polls
@@ -127,13 +127,13 @@ class Poller:
         self._may_claim.set()
 
     @property
-    def runner(self) -> CallManager | None:
-        return self._runner
+    def call_manager(self) -> CallManager | None:
+        return self._call_manager
 
-    @runner.setter
-    def runner(self, runner: CallManager | None) -> None:
-        self._runner = runner
-        if runner is not None and self._task is not None:
+    @call_manager.setter
+    def call_manager(self, manager: CallManager | None) -> None:
+        self._call_manager = manager
+        if manager is not None and self._task is not None:
             # It already ran for something else. Calls of dead processes may be waiting.
             self._poll_now.set()
         self.start_if_needed()
@@ -180,8 +180,8 @@ class Poller:
 
         Other processes take over the calls that are still running here.
         """
-        holding = bool(self._runner and self._runner.running_ids())
-        self.runner = None
+        holding = bool(self._call_manager and self._call_manager.running_ids())
+        self.call_manager = None
         with suppress(Busy):
             # Wait for the running poll, because it may begin a lease. The pool has one thread, so
             # this empty job starts when the poll has ended.
@@ -204,7 +204,9 @@ class Poller:
     def receive_wakeup(self, streams: Collection[int]) -> None:
         """Handle the stream ids of a wake-up from another process: poll their rows now."""
         self._wakeups.deliver([StreamWakeup(stream, changed=True) for stream in streams])
-        if self._runner is not None and not set(streams).isdisjoint(self._runner.streams()):
+        if self._call_manager is not None and not set(streams).isdisjoint(
+            self._call_manager.streams()
+        ):
             self._poll_now.set()
 
     def note_lost_wakeups(self) -> None:
@@ -247,13 +249,13 @@ class Poller:
 
     @property
     def _is_wanted(self) -> bool:
-        serves = self._runner is not None or self._wakeups.follows_changes
+        serves = self._call_manager is not None or self._wakeups.follows_changes
         return (serves and environment().has_background_services) or self._is_busy
 
     @property
     def _is_busy(self) -> bool:
         """Whether clients read streams here or calls run here, so that polls must be frequent."""
-        return bool(self._wakeups) or bool(self._runner and self._runner.running_ids())
+        return bool(self._wakeups) or bool(self._call_manager and self._call_manager.running_ids())
 
     async def _run(self) -> None:
         while self._is_wanted:
@@ -332,8 +334,8 @@ class Poller:
     def stop_calls(self) -> None:
         """Stop the calls. Under its next id, this process takes over those without a response."""
         self.needs_recount = True  # so that the next poll recounts the calls
-        if self._runner is not None:
-            self._runner.stop(self._runner.running_ids())
+        if self._call_manager is not None:
+            self._call_manager.stop(self._call_manager.running_ids())
 
     def _prune_if_due(self) -> None:
         if self._prune_timer.restart_if_due():
@@ -343,18 +345,18 @@ class Poller:
     # Polling.
 
     async def _poll(self) -> None:
-        runner, streams = self._runner, self._wakeups.streams()
-        held = list(runner.running_ids()) if runner else []
+        manager, streams = self._call_manager, self._wakeups.streams()
+        held = list(manager.running_ids()) if manager else []
         if self.needs_recount and not self._claims_open:
             self._may_claim.clear()  # no new claims until the recount has run
-        # The poll may claim calls, which run in no loop until the runner has them. A recount of
+        # The poll may claim calls, which run in no loop until the manager has them. A recount of
         # another loop that is queued behind this poll would start them a second time.
         with self._open_claim():
             found = await threads.polling.run(
                 jobs.run_or_disconnect, self._read_rows, streams, self._sessions_to_touch(), held
             )
-            if runner:
-                self._pass_to_runner(runner, found)
+            if manager:
+                self._pass_to_call_manager(manager, found)
         self._last_cost, self._cost = found.cost, min(found.cost, self._last_cost)
         before, self._states, self._totals = self._states, found.states, found.totals
         for stream in streams if found.states is not before else ():
@@ -364,11 +366,11 @@ class Poller:
                 for reader in self._wakeups.at(stream):
                     reader.update_state(state)
         if (
-            runner
+            manager
             and not self._claims_open
             and (self._recount_timer.restart_if_due() or self.needs_recount)
         ):
-            await self._recount(runner)
+            await self._recount(manager)
 
     def _sessions_to_touch(self) -> set[int]:
         """Return the connected sessions once in ``LAST_SEEN_INTERVAL_SECONDS``, else none."""
@@ -376,15 +378,15 @@ class Poller:
             return set()
         return {reader.session for reader in self._wakeups}
 
-    def _pass_to_runner(self, runner: CallManager, found: PollResult) -> None:
+    def _pass_to_call_manager(self, manager: CallManager, found: PollResult) -> None:
         if found.stopped:
-            runner.stop_if_lost(found.stopped)
+            manager.stop_if_lost(found.stopped)
         for overdue in found.overdue:
-            runner.handle_timeout(overdue)
+            manager.handle_timeout(overdue)
         for call in found.orphans:
-            runner.take_over(call)
+            manager.take_over(call)
 
-    async def _recount(self, runner: CallManager) -> None:
+    async def _recount(self, manager: CallManager) -> None:
         """Resume the calls that this process owns and that run in none of its loops.
 
         A claim may be committed although the connection broke before its result arrived. If no
@@ -397,7 +399,10 @@ class Poller:
         self._may_claim.clear()  # ``_poll_safely`` sets it again
         before = _claims_begun()
         running = [
-            id for _, one in poller.instances() if one.runner for id in one.runner.running_ids()
+            id
+            for _, one in poller.instances()
+            if one.call_manager
+            for id in one.call_manager.running_ids()
         ]
         found = await threads.polling.run(self._read_owned_calls, running)
         if before is None or _claims_begun() != before:
@@ -410,12 +415,12 @@ class Poller:
         for call in found:
             is_former = call.process in lease.former
             if had_to_recount or is_former or (call.pk, call.fence) in last_time:
-                runner.resume(call)
+                manager.resume(call)
 
     # Called in the thread of the pool ``polling``.
 
     def _read_owned_calls(self, running: Sequence[int]) -> list[Call]:
-        if self._runner is None:
+        if self._call_manager is None:
             return []
         return calls.claimed(lease.hold(), running, lease.former)
 
@@ -426,8 +431,8 @@ class Poller:
         found = self._read_states(streams)
         if connected:
             sessions.touch_connected(connected)
-        if (runner := self._runner) is not None:
-            self._read_calls(runner, found, lease.hold(), held)
+        if (manager := self._call_manager) is not None:
+            self._read_calls(manager, found, lease.hold(), held)
         took, work = time.perf_counter() - began, time.thread_time() - worked
         found.cost = max(DURATION_COST_FACTOR * took, CPU_COST_FACTOR * work)
         return found
@@ -443,14 +448,14 @@ class Poller:
         return PollResult({row[0]: row for row in streams.state_rows(ids)}, totals)
 
     def _read_calls(
-        self, runner: CallManager, found: PollResult, mine: str, held: Collection[int]
+        self, manager: CallManager, found: PollResult, mine: str, held: Collection[int]
     ) -> None:
         if held:
             found.stopped = calls.cancelled_of(mine, held)
-        if runner.is_ending:
+        if manager.is_ending:
             return
         if self._overdue_timer.restart_if_due():
-            found.overdue = calls.overdue(databases.now(), mine, runner.withdrawal_messages)
+            found.overdue = calls.overdue(databases.now(), mine, manager.withdrawal_messages)
         if self._takeover_timer.restart_if_due():
             found.orphans = self._take_over_orphans(mine)
 
@@ -478,8 +483,8 @@ poller = Service(Poller)
 
 
 def _serves_elsewhere() -> bool:
-    """Whether an open event loop of this process runs calls. A closed poller has no runner."""
-    return any(one.runner and not loop.is_closed() for loop, one in poller.instances())
+    """Whether an open event loop of this process runs calls. A closed poller has no manager."""
+    return any(one.call_manager and not loop.is_closed() for loop, one in poller.instances())
 
 
 def _claims_begun() -> int | None:

@@ -436,7 +436,9 @@ def test_response_is_stored_after_the_transaction_on_sqlite(client):
     if connection.vendor == "sqlite":
         (response,) = client.open_stream(client.call("kept")).all()
         assert text(response) == "written" and not Call.objects.get().atomic
-    assert not execution.may_hold(False) and not execution.may_hold("another")
+    assert not execution.can_store_result_in_transaction(
+        False
+    ) and not execution.can_store_result_in_transaction("another")
 
 
 # More than MariaDB takes at once.

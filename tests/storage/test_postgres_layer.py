@@ -190,7 +190,7 @@ async def worker(wire, monkeypatch):
     """Run the poller of an idle worker whose connections all pass the proxy."""
     for pool in (threads.polling, threads.log):
         await pool.run(connections.close_all)
-    poller.poller().runner = FakeCallRunner()
+    poller.poller().call_manager = FakeCallRunner()
     line = wakeups.channel_layer()
     losses, lose = [], ChannelLayerConnection._note_failure
     monkeypatch.setattr(

@@ -104,7 +104,7 @@ def test_rate_limit_is_a_tool_error_or_status_503(http, revision, settings, serv
 
 
 @pytest.mark.parametrize(
-    ("accept", "is_taken"),
+    ("accept", "has_outcome"),
     [
         (BOTH, True), ("text/event-stream,application/json", True), ("*/*", True),
         ("application/*, text/*", True), ("APPLICATION/JSON;q=0.1, Text/Event-Stream", True),
@@ -114,24 +114,24 @@ def test_rate_limit_is_a_tool_error_or_status_503(http, revision, settings, serv
         ("application/json text/event-stream", False),
     ],
 )  # fmt: skip
-def test_post_must_accept_json_and_event_streams(http, revision, accept, is_taken):
+def test_post_must_accept_json_and_event_streams(http, revision, accept, has_outcome):
     client = http(revision=revision)
     exchange = client.post(client.message("tools/list", {}), accept=accept).wait()
-    assert exchange.refused == (406, -32600) if not is_taken else exchange.status == 200
+    assert exchange.refused == (406, -32600) if not has_outcome else exchange.status == 200
 
 
 @pytest.mark.parametrize(
-    ("accept", "is_taken"),
+    ("accept", "has_outcome"),
     [
         ("text/event-stream", True), ("text/*", True), ("*/*;q=0.1", True), (BOTH, True),
         (None, False), ("application/json", False), ("text/event-stream;q=0, text/*", False),
     ],
 )  # fmt: skip
-def test_get_must_accept_event_streams(http, handshake, accept, is_taken):
+def test_get_must_accept_event_streams(http, handshake, accept, has_outcome):
     client = http(revision=handshake)
     headers = client.headers() | {"accept": accept}
     exchange = client.open("GET", "/mcp", headers=headers)
-    if is_taken:
+    if has_outcome:
         client.until(lambda: exchange.status)
         assert exchange.is_stream
     else:

@@ -571,22 +571,22 @@ def auth_of(scopes):
     return Auth(frozenset(scopes.split()), SimpleNamespace(pk="app"))
 
 
-@pytest.mark.parametrize(("begun", "shown", "goes_on"), AGAIN)
+@pytest.mark.parametrize(("begun", "shown", "has_run_before"), AGAIN)
 def test_call_is_accessible_to_tokens_with_at_least_its_scopes(
-    settings, alice, begun, shown, goes_on
+    settings, alice, begun, shown, has_run_before
 ):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"SCOPES": SCOPES | MORE}
     scopes = SessionCaller.of(Principal(alice, auth_of(begun))).scopes
-    assert covers(Principal(alice, auth_of(shown)), scopes) is goes_on
+    assert covers(Principal(alice, auth_of(shown)), scopes) is has_run_before
 
 
 @pytest.mark.usefixtures("short_grace")
 @pytest.mark.parametrize(
-    ("begun", "shown", "goes_on"),
+    ("begun", "shown", "has_run_before"),
     [("basic", "basic change", True), ("basic change", "basic", False)],
 )
 def test_stream_is_resumed_only_by_a_token_with_its_scopes(
-    http, scoped_server, alice, begun, shown, goes_on
+    http, scoped_server, alice, begun, shown, has_run_before
 ):
     scoped_server.tool(name="kept", durable=True, permission=mcp.PUBLIC)(lambda request: "KEPT")
     client = http(f"alice/{begun}/app", server=scoped_server, revision="2025-11-25")
@@ -594,7 +594,7 @@ def test_stream_is_resumed_only_by_a_token_with_its_scopes(
     client.token = f"alice/{shown}/app"
     exchange = client.listen(first).wait()
     assert (exchange.status, "KEPT" in exchange.body.decode()) == (
-        (200, True) if goes_on else (400, False)
+        (200, True) if has_run_before else (400, False)
     )
 
 
