@@ -279,10 +279,7 @@ def _in_thread(run: CallRun, work: Invocation) -> dict[str, Any]:
         with NO_TRANSACTION if work.atomic is False else _transaction(work):
             bound = work.arguments.bind(values, run.request, write=work.write)
             work.is_begun = True
-            try:
-                value = work.declaration._implementation(run.request, **bound)
-            except Busy as error:
-                raise _own_busy() from error
+            value = work.declaration._implementation(run.request, **bound)
             # A question in an on_commit hook would rerun a call whose writes are committed.
             run.request.asks = False
             result = work.finish(value)
@@ -390,19 +387,9 @@ async def _finished(run: CallRun, work: Invocation, bound: dict[str, Any]) -> di
         value = await work.declaration._implementation(run.request, **bound)
     except SystemExit as error:  # it would end the event loop and all calls in it
         raise RuntimeError("The code raised SystemExit.") from error
-    except Busy as error:
-        raise _own_busy() from error
     if _holds_rows(value):
         return await sync_to_async(work.finish)(value)
     return work.finish(value)
-
-
-def _own_busy() -> RuntimeError:
-    """Return the error for a function that raises ``Busy``.
-
-    ``Busy`` would tell the client that nothing has happened, and that it may send the call again.
-    """
-    return RuntimeError("The code raised Busy.")
 
 
 def _holds_rows(value: Any) -> bool:

@@ -83,10 +83,10 @@ def test_poller_skips_locked_calls_and_takes_them_over_later(monkeypatch):
     with a_loop(monkeypatch) as loop:
         runner = FakeCallRunner()
         with locked_rows(rows(Stream).filter(pk=held.stream_id)):
-            loop.do(lambda: setattr(poller.poller(), "runner", runner))
+            loop.do(lambda: setattr(poller.poller(), "call_manager", runner))
             loop.until(lambda: [one.pk for one in runner.taken] == [free.pk])
         loop.until(lambda: [one.pk for one in runner.taken] == [free.pk, held.pk])
-        loop.do(lambda: setattr(poller.poller(), "runner", None))
+        loop.do(lambda: setattr(poller.poller(), "call_manager", None))
 
 
 def test_waiting_for_a_lock_times_out():

@@ -73,7 +73,7 @@ class FakeCallRunner:
 @pytest.fixture
 def runner(loop):
     made = FakeCallRunner()
-    loop.do(lambda: setattr(poller.poller(), "runner", made))
+    loop.do(lambda: setattr(poller.poller(), "call_manager", made))
     return made
 
 
@@ -361,7 +361,7 @@ def test_recount_follows_at_once_after_the_last_claim(monkeypatch):
     """A process that claims calls all the time recounts nevertheless."""
     with a_loop(monkeypatch, 30) as loop:
         made = FakeCallRunner()
-        loop.do(lambda: setattr(poller.poller(), "runner", made))
+        loop.do(lambda: setattr(poller.poller(), "call_manager", made))
         Reader(loop, opened(call(process=leases.lease.hold())))
 
         async def claiming():
@@ -372,7 +372,7 @@ def test_recount_follows_at_once_after_the_last_claim(monkeypatch):
                     await asyncio.sleep(0.01)
 
         loop.run(asyncio.wait_for(claiming(), 20))
-        loop.do(lambda: setattr(poller.poller(), "runner", None))
+        loop.do(lambda: setattr(poller.poller(), "call_manager", None))
 
 
 def test_claim_does_not_wait_for_a_stopped_poller(loop, runner):
@@ -515,7 +515,7 @@ def test_wakeup_for_a_running_call_polls_at_once(monkeypatch):
         stream = opened(one)
         made.holding.add(one.pk)
         made.on.add(stream.pk)
-        loop.do(lambda: setattr(poller.poller(), "runner", made))
+        loop.do(lambda: setattr(poller.poller(), "call_manager", made))
         calls.cancel(stream.session, "1")
         loop.do(lambda: poller.poller().receive_wakeup([stream.pk + 1]))
         loop.sleep(0.05)
@@ -568,17 +568,17 @@ def test_idle_worker_takes_over_calls_of_a_dead_process(monkeypatch):
     opened(call(process="dead"))
     with a_loop(monkeypatch) as loop:
         runner = FakeCallRunner()
-        loop.do(lambda: setattr(poller.poller(), "runner", runner))
+        loop.do(lambda: setattr(poller.poller(), "call_manager", runner))
         (taken,) = loop.until(lambda: runner.taken)
         assert taken.runs == 1 and is_running(loop)
-        loop.do(lambda: setattr(poller.poller(), "runner", None))
+        loop.do(lambda: setattr(poller.poller(), "call_manager", None))
         loop.until(lambda: not poller.poller.instances()[-1][1]._task)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_new_reader_ends_a_long_pause(monkeypatch):
     with a_loop(monkeypatch) as loop:
-        loop.do(lambda: setattr(poller.poller(), "runner", FakeCallRunner()))
+        loop.do(lambda: setattr(poller.poller(), "call_manager", FakeCallRunner()))
         loop.sleep(0.1)
         stream = opened()
         reader = Reader(loop, stream)
@@ -586,7 +586,7 @@ def test_new_reader_ends_a_long_pause(monkeypatch):
         event_log.append(stream.pk, ["a"])  # as another process does
         began = time.monotonic()
         assert reader.until(1) and time.monotonic() - began < leases.LEASE_SECONDS / 6
-        loop.do(lambda: setattr(poller.poller(), "runner", None))
+        loop.do(lambda: setattr(poller.poller(), "call_manager", None))
 
 
 # Polls that hang.
@@ -646,7 +646,7 @@ def test_lease_ends_with_the_last_event_loop(loop, runner):
     other = Loop()
     try:
         theirs = other.do(poller.poller)
-        other.do(lambda: setattr(theirs, "runner", FakeCallRunner()))
+        other.do(lambda: setattr(theirs, "call_manager", FakeCallRunner()))
         loop.run(loop.do(poller.poller).close())
         assert mine in processes.beats() and leases.lease.hold() == mine
         other.run(theirs.close())
@@ -658,7 +658,7 @@ def test_lease_ends_with_the_last_event_loop(loop, runner):
 def test_lease_ends_although_another_event_loop_was_closed_before(loop, runner):
     mine = leases.lease.hold()
     other = Loop()
-    other.do(lambda: setattr(poller.poller(), "runner", FakeCallRunner()))
+    other.do(lambda: setattr(poller.poller(), "call_manager", FakeCallRunner()))
     other.close()
     loop.run(loop.do(poller.poller).close())
     assert mine not in processes.beats()
