@@ -421,7 +421,7 @@ def test_calls_of_another_event_loop_are_known(loop, runner):
     try:
 
         async def attended():
-            poller.poller()._runner = Elsewhere()
+            poller.poller()._call_manager = Elsewhere()
 
         other.run_until_complete(attended())
         Reader(loop, stream)
@@ -438,7 +438,7 @@ def test_calls_that_the_poll_of_another_event_loop_claimed_are_not_resumed(loop,
     calls.park(one.pk, 0, [ask("d", -1)], ["?"], known={}, high_water=None, rounds=1)
     other, theirs, made = Loop(), FakeCallRunner(), loop.do(poller.poller)
     try:
-        other.do(lambda: setattr(poller.poller(), "_runner", theirs))
+        other.do(lambda: setattr(poller.poller(), "_call_manager", theirs))
         other.begin(other.do(poller.poller)._poll())  # this loop stops before it gets the result
         assert Call.objects.get().state == RUNNING and not theirs.overdue
         made.needs_recount = True
