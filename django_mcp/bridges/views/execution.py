@@ -65,7 +65,8 @@ class ViewHandler(BaseHandler):
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async)
         # First, because a cache stores the response when it is rendered.
-        self._template_response_middleware.insert(0, self.disable_caching)
+        responses: list[Any] = vars(self)["_template_response_middleware"]
+        responses.insert(0, self.disable_caching)
 
     def disable_caching(self, request: Any, response: Any) -> Any:
         """Keep ``cache_page`` on a method of a REST framework view from storing the response.
