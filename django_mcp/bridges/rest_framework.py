@@ -20,9 +20,24 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
+# First: without it, the message must say what to install, whatever else is missing.
+try:
+    from rest_framework.settings import api_settings
+    from rest_framework.views import APIView
+    from rest_framework.viewsets import ViewSetMixin
+except ModuleNotFoundError as error:
+    if str(error.name).partition(".")[0] != "rest_framework":
+        raise
+    from django.core.exceptions import ImproperlyConfigured
+
+    raise ImproperlyConfigured(
+        "django_mcp.bridges.rest_framework needs Django REST framework, which is not installed. "
+        'Install "django-modelcontext[drf]".'
+    ) from error
+
 from asgiref.sync import iscoroutinefunction
 from django.core.checks import CheckMessage, Warning
-from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.core.exceptions import PermissionDenied
 from django.db import DEFAULT_DB_ALIAS, router
 from django.http import Http404
 from django.urls import Resolver404, ResolverMatch
@@ -35,6 +50,8 @@ from ..declarations.schemas import violations
 from ..declarations.tools import Tool
 from ..exceptions import ToolError
 from ..protocol.content import is_textual
+from .api_endpoints import LINKS, Endpoint, QueryParameter, query_string
+from .authenticator_checks import needs_own_authenticator
 from .form_input import MAX_ERROR_LENGTH, MAX_ERRORS
 from .views.execution import (
     REDIRECTS,
@@ -49,21 +66,6 @@ from .views.response_bodies import body_of, decoded, file_of, is_json, media_typ
 from .views.tools import host_problems
 from .views.urls import Pattern, Route, Target, routes_to
 from .views.view_declaration import ViewDeclaration
-
-try:
-    from rest_framework.settings import api_settings
-    from rest_framework.views import APIView
-    from rest_framework.viewsets import ViewSetMixin
-except ModuleNotFoundError as error:
-    if error.name != "rest_framework":
-        raise
-    raise ImproperlyConfigured(
-        "django_mcp.bridges.rest_framework needs Django REST framework, which is not installed. "
-        'Install "django-modelcontext[drf]".'
-    ) from error
-
-from .api_endpoints import LINKS, Endpoint, QueryParameter, query_string
-from .authenticator_checks import needs_own_authenticator
 
 if TYPE_CHECKING:
     from ..declarations.catalog import Catalog
@@ -562,7 +564,8 @@ def _check_response(answer: ViewResponse) -> None:
         raise ToolError(f"Too many requests. Try again {when}.")
     if status >= 400:
         is_described = status == 400 and detail
-        raise ToolError(detail if is_described else f"{status} {response.reason_phrase}. {detail}")
+        words = detail if is_described else f"{status} {response.reason_phrase}. {detail}"
+        raise ToolError(words.strip())
     if status in REDIRECTS:
         raise ToolError("The view redirects to another address, which a tool does not follow.")
     if not answer.request.reached:
