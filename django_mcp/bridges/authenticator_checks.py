@@ -68,6 +68,9 @@ def _token_attributes(kind: type, methods: tuple[str, ...]) -> str | None:
         method = inspect.getattr_static(kind, name, None)
         if str(getattr(method, "__module__", "")).startswith("rest_framework."):
             continue
+        # Code that asks ``hasattr(request, "mcp")`` knows calls of tools.
+        if "mcp" in getattr(getattr(method, "__code__", None), "co_consts", ()):
+            continue
         for chain in (chain for one in functions_in(method) for chain in one):
             if "successful_authenticator" in chain:
                 return "request.successful_authenticator"

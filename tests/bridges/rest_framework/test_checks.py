@@ -398,7 +398,16 @@ class KnowsScopes(api.NoteViewSet):
     permission_classes = [OwnScopes]
 
 
-@pytest.mark.parametrize("view", [Tolerant, KnowsScopes])
+class KnowsTools(permissions.BasePermission):
+    def has_permission(self, request, view):
+        return hasattr(request, "mcp") or request.auth.is_valid(["read"])
+
+
+class Prepared(api.NoteViewSet):
+    permission_classes = [KnowsTools]
+
+
+@pytest.mark.parametrize("view", [Tolerant, KnowsScopes, Prepared])
 def test_view_that_accepts_other_authenticators_has_no_warning(routed, expose, view):
     routed(notes=view)
     assert valid_catalog(expose(view, ["list"])).tools
