@@ -346,8 +346,11 @@ class Endpoint:
         """Whether it is one of the actions of REST framework, or a method that calls one."""
         if not hasattr(self.view, "get_serializer"):
             return False
+        if not self.action:
+            return self._calls(*LISTS, *OBJECTS)
+        # An action that is written anew may return anything.
         standard = self.action in (*LISTS, *OBJECTS)
-        return standard or (not self.action and self._calls(*LISTS, *OBJECTS))
+        return standard and self._calls("get_serializer", *LISTS, *OBJECTS)
 
     def _page_schema(self, schema: JSON) -> JSON | None:
         """Return the schema of a page. None if the view may also return the whole list."""
@@ -462,7 +465,8 @@ def _filter_type(field: forms.Field) -> JSON:
         return {"type": ["number", "string"], "pattern": DECIMAL_ARGUMENT_PATTERN}
     kind = form_field_type(field)
     found = schema_of(field, kind, required=False)
-    return dict(found["anyOf"][0]) if "anyOf" in found else dict(found)
+    found = dict(found["anyOf"][0]) if "anyOf" in found else dict(found)
+    return {"type": ["string", "number", "boolean"]} | found
 
 
 def _filter_key(field: Any) -> JSON:

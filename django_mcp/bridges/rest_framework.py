@@ -159,8 +159,11 @@ class ApiTools(Declaration):
             elif iscoroutinefunction(getattr(self._view, entry)):
                 hint = "Write def. Django REST framework calls it synchronously."
                 yield self._error(f"{entry!r} is asynchronous.", 189, hint)
-            else:
-                yield from self._route_problems(entry)
+            elif wrong := [*self._route_problems(entry)]:
+                yield from wrong
+            elif not [*self._endpoints(entry)]:
+                hint = "Add its method to http_method_names."
+                yield self._error(f"The view answers {entry!r} with 405.", 182, hint)
 
     @property
     def _known(self) -> list[str]:
@@ -249,7 +252,7 @@ class ViewSetTools(ApiTools):
         (route,) = self._routes(entry)
         callback: Any = route.callback
         for method, action in callback.actions.items():
-            if action == entry and method in METHODS:
+            if action == entry and method in METHODS and method in self._view.http_method_names:
                 stated = self._stated(entry)
                 yield Endpoint(self._view, route, method, entry, stated=stated)
 
@@ -463,11 +466,18 @@ class ApiTool(ViewDeclaration, Tool):
 
     def _value(self, answer: ViewResponse) -> Any:
         kind, body = media_type(answer.response), body_of(answer)
+        schema = self._output.schema
         if not body:
-            return "Done."
-        if not is_json(kind):
-            return decoded(body, answer.response) if is_textual(kind) else file_of(answer, body)
-        data = json.loads(body)
+            # A client expects data of the schema's type, which requires no property.
+            return "Done." if schema is None else [] if schema["type"] == "array" else {}
+        if is_json(kind):
+            return self._page(json.loads(body))
+        if schema is not None:
+            raise ToolError(f"The view returned {kind} in place of JSON.")
+        return decoded(body, answer.response) if is_textual(kind) else file_of(answer, body)
+
+    def _page(self, data: Any) -> Any:
+        """Return the data. For a page of a list, replace the URLs of other pages."""
         if self._endpoint.paginator is not None and isinstance(data, dict):
             data |= {name: self._page_arguments(data[name]) for name in LINKS if name in data}
         return data

@@ -26,7 +26,7 @@ from ..declarations.elicitation_checks import asks_secret
 from ..declarations.fields.columns import COLUMN_TYPES, DECIMAL_ARGUMENT_PATTERN, as_number
 from ..declarations.fields.keys import key_schema
 from ..declarations.form_values import JSON_TYPES
-from .form_input import BARE_KEY
+from .form_input import BARE_KEY, MAX_CHOICES
 from .views.urls import PYTHONIC
 
 JSON = dict[str, Any]
@@ -361,6 +361,8 @@ def _choice_labels(field: Any) -> str:
     if not isinstance(field, serializers.ChoiceField) or isinstance(
         field, serializers.FilePathField
     ):
+        return ""
+    if len(field.choices) > MAX_CHOICES:
         return ""
     told = ((str(_plain(value)), str(label)) for value, label in field.choices.items())
     return "; ".join(f"{value}: {label}" for value, label in told if value != label)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from django.contrib.auth.decorators import login_required, user_passes_test
 from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.urls import path
@@ -66,9 +67,34 @@ router = SimpleRouter()
 router.register("named", Named, basename="named")
 router.register("cached", CachedViewSet, basename="cached")
 router.register("exports", Exports, basename="export")
+
+
+class Twin(APIView):
+    def get(self, request):
+        """One of two views with the same name and path."""
+        return Response({"view": type(self).__name__})
+
+
+class OtherTwin(Twin):
+    pass
+
+
+class Guarded(Twin):
+    pass
+
+
+class Staff(Twin):
+    pass
+
+
 urlpatterns = [
     *api.urlpatterns,
     *router.urls,
+    path("twin/", Twin.as_view(), name="twin"),
+    path("twin/", OtherTwin.as_view(), name="twin"),
+    path("guarded/", login_required(Guarded.as_view()), name="guarded"),
+    path("staff/", user_passes_test(lambda user: user.is_staff)(Staff.as_view()), name="staff"),
+    path("accounts/login/", Twin.as_view(), name="login"),
     path("cached-view/", CachedView.as_view(), name="cached-view"),
 ]
 
@@ -133,6 +159,11 @@ def test_text_in_a_url_leads_to_no_other_view(expose, connect, alice, invoice, n
     assert data(client.call("retrieve_named", number="A-1"))["id"] == invoice.pk
 
 
+def test_url_of_another_view_is_not_called(call):
+    """The first view at the path would answer."""
+    assert refused(call(OtherTwin, "get")) == "Not found."
+
+
 # Actions.
 
 
@@ -171,6 +202,15 @@ def test_permission_classes_apply_to_anonymous_callers_of_public_tools(expose, c
     client = connect(None, server=server)
     assert client.call("get_company_list")["structuredContent"][0]["name"] == "Acme"
     assert "ermission" in refused(client.call("list_invoice"))
+
+
+def test_decorators_in_the_urlconf_apply(expose, connect, alice):
+    expose(Guarded, ["get"], permission=mcp.PUBLIC)
+    server = expose(Staff, ["get"])
+    client = connect(alice, server=server)
+    assert data(client.call("get_guarded")) == {"view": "Guarded"}
+    assert refused(client.call("get_staff")) == "Permission denied."
+    assert refused(connect(None, server=server).call("get_guarded")) == "Permission denied."
 
 
 def test_codename_of_the_class_is_required(expose, connect, alice, bob, invoice):

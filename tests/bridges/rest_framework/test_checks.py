@@ -110,6 +110,15 @@ def test_unknown_action_or_method_is_an_error(expose, view, entry, hint):
     assert number(message) == "E182" and hint in message.hint
 
 
+class ReadOnly(api.NoteViewSet):
+    http_method_names = ["get"]
+
+
+def test_action_without_its_method_is_an_error(problem):
+    message = problem(ReadOnly, ["create"])
+    assert number(message) == "E182" and "http_method_names" in message.hint
+
+
 def test_keys_must_be_listed(expose):
     texts = {"names": {"retrieve": "x"}, "serializers": {"create": None}}
     assert problem_ids(expose(api.InvoiceViewSet, ["list"], **texts)) == ["E191", "E191"]

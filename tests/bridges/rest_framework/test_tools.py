@@ -9,6 +9,7 @@ from textwrap import dedent
 
 import pytest
 from django.db import connection
+from django.http import HttpResponse
 from django.test.utils import CaptureQueriesContext
 from rest_framework import pagination, serializers, viewsets
 from rest_framework.decorators import action
@@ -381,6 +382,41 @@ def test_data_that_do_not_fit_the_schema_are_sent_and_logged(add_urls, call, inv
     (record,) = [one for one in caplog.records if "does not fit" in one.message]
     assert "tool=retrieve_misfit fields=total" in record.message
     assert "hunter" not in record.message
+
+
+class Silent(api.NoteViewSet):
+    def create(self, request, *args, **kwargs):
+        super().create(request, *args, **kwargs)
+        return Response(status=201)
+
+    def retrieve(self, request, pk=None):
+        self.get_serializer()
+        return HttpResponse("a page")
+
+    def update(self, request, pk=None):
+        return HttpResponse(b"\x89PNG", content_type="image/png")
+
+
+def test_standard_actions_may_return_other_things(add_urls, expose, connect, alice):
+    add_urls(silent=Silent)
+    server = expose(Silent, ["create", "retrieve", "update"])
+    schemas = [one.get("outputSchema", {}).get("type") for one in definitions(server).values()]
+    assert schemas == ["object", "object", None]
+    client = connect(alice, server=server)
+    assert data(client.call("create_silent", text="x")) == {}
+    key = str(api.Note.objects.get().pk)
+    assert "text/html in place of JSON" in failure(client.call("retrieve_silent", pk=key))
+    image = client.call("update_silent", pk=key, text="x")
+    assert image["content"][0]["type"] == "image"
+
+
+@pytest.mark.parametrize("number", ["conflict", "denied", "nested"])
+def test_atomic_requests_are_rolled_back(call, invoice, monkeypatch, number):
+    """REST framework marks the connection for rollback. Later queries of the call still work."""
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    Invoice.objects.update(number=number)
+    assert failure(call(api.InvoiceViewSet, "fail", pk=invoice.pk))
+    assert not Tag.objects.exists() and not connection.needs_rollback
 
 
 class Versioned(api.NoteViewSet):
