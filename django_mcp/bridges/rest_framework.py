@@ -163,7 +163,7 @@ class ApiTools(Declaration):
                 yield from wrong
             elif not [*self._endpoints(entry)]:
                 hint = "Add its method to http_method_names."
-                yield self._error(f"The view answers {entry!r} with 405.", 182, hint)
+                yield self._error(f"The view answers {entry!r} with 405.", 197, hint)
 
     @property
     def _known(self) -> list[str]:
@@ -329,7 +329,7 @@ class ApiTool(ViewDeclaration, Tool):
             self._endpoint.view  # noqa: B018
         except Exception as error:  # the project's code
             hint = "Its __init__ and initialize_request must work without a user."
-            yield self._error(f"No instance of the view can be made: {error}", 186, hint)
+            yield self._error(f"No instance of the view can be made: {error}", 196, hint)
             return
         yield from (wrong := [*self._body_problems(), *self._media_problems()])
         if wrong:
@@ -397,7 +397,7 @@ class ApiTool(ViewDeclaration, Tool):
         if (name := self._endpoint.lacks_lookup) is not None:
             hint = "Set lookup_field or lookup_url_kwarg on the view, or correct the URL."
             words = f"The URL of {self._entry!r} has no {name!r}, which get_object() reads."
-            yield self._error(words, 185, hint)
+            yield self._error(words, 195, hint)
         for name in self._body.files if self._body is not None else ():
             hint = "Make it optional, or leave the action out: arguments are JSON."
             yield self._error(f"{self._entry!r} requires the file {name!r}.", 192, hint)
@@ -407,12 +407,13 @@ class ApiTool(ViewDeclaration, Tool):
             yield Warning(words, hint=hint, obj=self, id="django_mcp.W193")
 
     def _media_problems(self) -> Iterator[CheckMessage]:
+        lacking = []
         if self._accept is None:
-            hint = "Add JSONRenderer to renderer_classes."
-            yield self._error(f"The view of {self._entry!r} does not write JSON.", 190, hint)
+            lacking.append(("write", "Add JSONRenderer to renderer_classes."))
         if self._body is not None and self._content_type is None:
-            hint = "Add JSONParser to parser_classes."
-            yield self._error(f"The view of {self._entry!r} does not read JSON.", 190, hint)
+            lacking.append(("read", "Add JSONParser to parser_classes."))
+        for verb, hint in lacking:
+            yield self._error(f"The view of {self._entry!r} does not {verb} JSON.", 190, hint)
 
     def _query_problems(self) -> Iterator[CheckMessage]:
         problems: list[str] = []

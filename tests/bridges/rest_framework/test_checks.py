@@ -116,7 +116,7 @@ class ReadOnly(api.NoteViewSet):
 
 def test_action_without_its_method_is_an_error(problem):
     message = problem(ReadOnly, ["create"])
-    assert number(message) == "E182" and "http_method_names" in message.hint
+    assert number(message) == "E197" and "http_method_names" in message.hint
 
 
 def test_keys_must_be_listed(expose):
@@ -184,7 +184,7 @@ def test_url_that_cannot_be_reversed_is_an_error(routed, expose):
 def test_url_without_the_key_is_an_error(routed, expose):
     routed(path("n/<int:number>/", api.NoteViewSet.as_view({"get": "retrieve"}), name="n"))
     message = single_problem(expose(api.NoteViewSet, ["retrieve"]))
-    assert number(message) == "E185" and "'pk'" in message.msg
+    assert number(message) == "E195" and "'pk'" in message.msg
 
 
 class Profile(api.NoteViewSet):
@@ -195,6 +195,16 @@ class Profile(api.NoteViewSet):
 def test_view_that_finds_its_row_by_itself_needs_no_key(routed, expose):
     routed(path("me/", Profile.as_view({"get": "retrieve"}), name="me"))
     assert list(valid_catalog(expose(Profile, ["retrieve"])).tools) == ["retrieve_note"]
+
+
+class Unmade(api.NoteViewSet):
+    def initialize_request(self, request, *args, **kwargs):
+        return super().initialize_request(request) if request.user.pk else 1 / 0
+
+
+def test_view_that_cannot_be_made_is_an_error(problem):
+    message = problem(Unmade, ["list"])
+    assert number(message) == "E196" and "division" in message.msg
 
 
 # Arguments.
