@@ -399,6 +399,8 @@ class Endpoint:
 
 LINKS = ("next", "previous")
 ORDERING = "The order, by the first name first. A minus sign means descending."
+# Also parts of "LOAD_FAST_LOAD_FAST" and "STORE_FAST_LOAD_FAST", which Python 3.13 has.
+NAME_INSTRUCTIONS = ("LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
 OWN = (("self",), ("super",))  # what the view's own methods are called on
 
 
@@ -519,7 +521,8 @@ def attribute_chains(function: Callable[..., Any]) -> Iterator[tuple[str, ...]]:
             chain = ("super", one.argval)
         elif one.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")):
             chain = (*chain, one.argval)
-        elif one.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")):
+        elif any(name in one.opname for name in NAME_INSTRUCTIONS):
+            # One instruction may store or load two names. The last one is on top of the stack.
             names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
             chain = (str(names[-1]),)
         elif one.opname.startswith("LOAD_CONST"):
