@@ -334,6 +334,7 @@ class ApiTool(ViewDeclaration, Tool):
         yield from (wrong := [*self._body_problems(), *self._media_problems()])
         if wrong:
             return
+        yield from self._secret_problems()
         yield from self._query_problems()
         yield from self._clash_problems()
         yield from self._caller_problems()
@@ -401,6 +402,8 @@ class ApiTool(ViewDeclaration, Tool):
         for name in self._body.files if self._body is not None else ():
             hint = "Make it optional, or leave the action out: arguments are JSON."
             yield self._error(f"{self._entry!r} requires the file {name!r}.", 192, hint)
+
+    def _secret_problems(self) -> Iterator[CheckMessage]:
         for name in self._body.secrets if self._body is not None else ():
             hint = "Leave the action out, or state a serializer without the field in serializers."
             words = f"{self._entry!r} takes {name!r}: a secret passes through a language model."

@@ -22,6 +22,7 @@ from rest_framework import relations, serializers
 from rest_framework.fields import empty
 from rest_framework.settings import ISO_8601, api_settings
 
+from ..declarations.arguments import SAFE_INTEGER
 from ..declarations.elicitation_checks import asks_secret
 from ..declarations.fields.columns import COLUMN_TYPES, DECIMAL_ARGUMENT_PATTERN, as_number
 from ..declarations.fields.keys import key_schema
@@ -314,7 +315,8 @@ def _limits(field: Any) -> JSON:
         key = next((key for kind, key in LIMITS.items() if isinstance(one, kind)), None)
         if key is not None and type(one) in LIMITS:
             limit = one.limit_value() if callable(one.limit_value) else one.limit_value
-            if _is_number(limit):
+            # Not the limits of a big column, which clients would read inexactly.
+            if _is_number(limit) and abs(limit) <= SAFE_INTEGER:
                 found[key] = as_number(limit) if not isinstance(limit, int | float) else limit
         elif isinstance(one, validators.RegexValidator) and not (one.inverse_match or one.flags):
             regex: Any = one.regex

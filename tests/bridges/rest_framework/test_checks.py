@@ -318,8 +318,9 @@ class Secrets(api.NoteViewSet):
     serializer_class = SecretSerializer
 
 
-def test_secret_is_a_warning(problem):
+def test_secret_is_a_warning(problem, server):
     assert number(problem(Secrets, ["create"])) == "W193"
+    assert "password" in server._catalog.tools["create_thing"]._arguments.schema["properties"]
 
 
 class Filtered(api.NoteViewSet):
@@ -327,8 +328,9 @@ class Filtered(api.NoteViewSet):
     serializer_class = None
 
 
-def test_filters_that_cannot_be_read_are_a_warning(problem):
+def test_filters_that_cannot_be_read_are_a_warning(problem, server):
     assert number(problem(Filtered, ["list"])) == "W194"
+    assert server._catalog.tools["list_thing"]._definition()
 
 
 class OfUser(api.NoteViewSet):
@@ -400,6 +402,7 @@ class LogOut(APIView):
 def test_view_that_needs_its_own_authenticator_is_a_warning(problem, view, entry, read):
     message = problem(view, [entry])
     assert number(message) == "W188" and read in message.msg
+    assert message.obj._definition()
     assert "authentication_classes" in message.hint
 
 

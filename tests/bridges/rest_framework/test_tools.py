@@ -223,6 +223,15 @@ def test_list_without_pages_is_an_array(call, invoice):
     assert data(found) == [{"id": invoice.customer_id, "name": "Carla", "email": ""}]
 
 
+def test_list_in_every_revision(expose, connect, alice, invoice, revision):
+    server = expose(api.CustomerViewSet, ["list"])
+    client = connect(alice, server=server, revision=revision)
+    (tool,) = client.result("tools/list", {})["tools"]
+    assert tool.get("outputSchema", {}).get("type") in (None, "object", "array")
+    result = client.call("list_customer", company_pk=invoice.company_id)
+    assert json.loads(text(result))[0]["name"] == "Carla"
+
+
 # Reading and writing.
 
 
