@@ -125,6 +125,14 @@ class Endpoint:
         view.request.accepted_renderer, view.request.accepted_media_type = None, "application/json"
         return view
 
+    @cached_property
+    def callbacks(self) -> list[Any]:
+        """The callbacks of the URL's patterns that run this action for this method."""
+        found: list[Any] = [pattern.callback for pattern in self.route.patterns]
+        if not self.action:
+            return found
+        return [one for one in found if one.actions.get(self.method) == self.action]
+
     def _calls(self, *names: str) -> bool:
         """Whether the code calls one of these methods of the view or of its base class."""
         return any(chain[:-1] in OWN and chain[-1] in names for chain in self.chains)
@@ -391,7 +399,7 @@ class Endpoint:
     def hints(self) -> Hints:
         """What ``@extend_schema`` on the method or the class says."""
         stated = getattr(self.handler, "kwargs", {}).get("schema")
-        stated = stated or vars(self.view_class).get("schema")
+        stated = stated or getattr(self.view_class, "schema", None)
         if stated is None or find_spec("drf_spectacular") is None:
             return Hints()
         return _spectacular_hints(stated, self.view, self.method)

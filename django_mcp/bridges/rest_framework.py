@@ -519,11 +519,11 @@ class ApiRequest(ViewRequest):
 
     def __init__(self, tool: ApiTool, request: Request, target: Target, body: Body | None) -> None:
         self.accept = tool._accept or "application/json"
-        self._callbacks = [pattern.callback for pattern in tool._route.patterns]
+        self._callbacks = tool._endpoint.callbacks
         super().__init__(request, target, body, CallSession(request.user))
 
     def mark_reached(self, match: ResolverMatch) -> None:
-        # Another view may have the same name and arguments.
+        # Another view, or another action, may have the same name and arguments.
         if match.func not in self._callbacks:
             raise Resolver404({"path": self.path_info})
         super().mark_reached(match)

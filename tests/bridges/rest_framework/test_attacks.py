@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import ModuleType
 
 import pytest
 from django.contrib.auth.decorators import login_required, user_passes_test
@@ -162,6 +163,30 @@ def test_text_in_a_url_leads_to_no_other_view(expose, connect, alice, invoice, n
 def test_url_of_another_view_is_not_called(call):
     """The first view at the path would answer."""
     assert refused(call(OtherTwin, "get")) == "Not found."
+
+
+class Switched(viewsets.ViewSet):
+    """Two URLs with one name, and other methods for the same actions."""
+
+    def list(self, request):
+        """Read."""
+        return Response({"did": "list"})
+
+    def wipe(self, request):
+        return Response({"did": "wipe"})
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_same_name_with_other_methods_runs_no_other_action(call, settings, order):
+    module = ModuleType("urls_of_test")
+    patterns = [
+        path("x/", Switched.as_view({"get": "list"}), name="switched"),
+        path("y/", Switched.as_view({"get": "wipe", "post": "list"}), name="switched"),
+    ]
+    module.urlpatterns = patterns[::order]  # type: ignore[attr-defined]
+    settings.ROOT_URLCONF = module
+    result = call(Switched, "list")
+    assert result["isError"] or data(result) == {"did": "list"}
 
 
 # Actions.

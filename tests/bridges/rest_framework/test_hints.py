@@ -76,6 +76,19 @@ def viewset():
     return Hinted
 
 
+def test_hint_of_a_base_class_is_inherited(settings, expose):
+    settings.REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
+    base = extend_schema(description="From the base.")(type("Base", (api.NoteViewSet,), {}))
+    view, router = type("Child", (base,), {}), routers.SimpleRouter()
+    router.register("children", view, basename="child")
+    module = ModuleType("urls_of_test")
+    module.urlpatterns = router.urls  # type: ignore[attr-defined]
+    settings.ROOT_URLCONF = module
+    (tool,) = valid_catalog(expose(view, ["list"])).tools.values()
+    assert tool.description == "From the base."
+    assert tool._output.schema["type"] == "array"
+
+
 @pytest.fixture
 def hinted(settings, expose):
     settings.REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
