@@ -72,6 +72,7 @@ INSTALLED_APPS = [
     "django_mcp.oauth",
     "tests.canaries",
     "tests.shop",
+    "tests.snippets",
 ]
 OAUTH2_PROVIDER = dot_settings("https://shop.example")
 MIDDLEWARE = [

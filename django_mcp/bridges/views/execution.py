@@ -24,7 +24,7 @@ from django.contrib.messages import get_messages
 from django.core.exceptions import PermissionDenied
 from django.core.handlers.base import BaseHandler
 from django.core.signals import setting_changed
-from django.http import Http404, HttpResponseBase
+from django.http import Http404
 from django.shortcuts import resolve_url
 from django.urls import (
     NoReverseMatch,
@@ -62,9 +62,26 @@ class ViewHandler(BaseHandler):
     view.
     """
 
+    def load_middleware(self, is_async: bool = False) -> None:
+        super().load_middleware(is_async)
+        # First, because a cache stores the response when it is rendered.
+        responses: list[Any] = vars(self)["_template_response_middleware"]
+        responses.insert(0, self.disable_caching)
+
+    def disable_caching(self, request: Any, response: Any) -> Any:
+        """Keep ``cache_page`` on a method of a REST framework view from storing the response.
+
+        The decorated method has a request of its own, which does not have the attributes of
+        ``ViewRequest``. A stored response could be served to other users.
+        """
+        context = getattr(response, "renderer_context", None) or {}
+        if (inner := context.get("request")) is not None:
+            inner._cache_update_cache = False
+        return response
+
     def resolve_request(self, request: Any) -> Any:
         match = super().resolve_request(request)
-        request.mark_reached(match.view_name, match.kwargs)
+        request.mark_reached(match)
         return match
 
     def process_exception_by_middleware(self, exception: Exception, request: Any) -> Any:
@@ -127,12 +144,12 @@ def response_of(
     posted: ViewResponse | None = None
     for _ in range(MAX_REDIRECTS + 1):
         view_request = ViewRequest(request, target, body, session)
-        with _response_to(view_request) as response:
+        with view_response(view_request) as answer:
             # A message that is stored in the session appears again after the redirect.
             texts = map(str, get_messages(view_request))
             messages += [message for message in texts if message not in messages]
-            answer = ViewResponse(view_request, response, messages)
-            if posted is not None and (400 <= answer.status < 500 or _asks_to_sign_in(answer)):
+            answer.messages = messages
+            if posted is not None and (400 <= answer.status < 500 or asks_to_sign_in(answer)):
                 # The POST succeeded. That the caller may not see the next page does not undo it.
                 yield posted
                 return
@@ -175,12 +192,12 @@ def _activate_supported_language() -> None:
 
 
 @contextmanager
-def _response_to(view_request: ViewRequest) -> Iterator[HttpResponseBase]:
+def view_response(view_request: ViewRequest) -> Iterator[ViewResponse]:
     """Yield the response of the project's middleware and view. Close it afterwards."""
     response = None
     try:
         response = _handler(tuple(django_settings.MIDDLEWARE)).get_response(view_request)
-        yield response
+        yield ViewResponse(view_request, response)
     finally:
         # Not response.close(): it sends request_finished, on which Django closes database
         # connections.
@@ -198,13 +215,13 @@ def _check(answer: ViewResponse) -> None:
     if status in REFUSALS:
         kind = REFUSALS[status]
         raise failed if isinstance(failed, kind) else kind()
-    if _asks_to_sign_in(answer):
+    if asks_to_sign_in(answer):
         raise PermissionDenied()
     if answer.request.method == "POST" and not answer.request.reached and status < 400:
         raise ToolError("Something else answered in place of the page: nothing was done.")
 
 
-def _asks_to_sign_in(answer: ViewResponse) -> bool:
+def asks_to_sign_in(answer: ViewResponse) -> bool:
     """Whether the response is the redirect of ``login_required`` or a similar check."""
     if answer.location is None:
         return False

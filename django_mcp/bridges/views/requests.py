@@ -30,7 +30,7 @@ from django.contrib.auth.backends import RemoteUserBackend
 from django.contrib.sessions.backends.base import SessionBase
 from django.core.handlers.wsgi import WSGIRequest
 from django.http import QueryDict
-from django.urls import Resolver404
+from django.urls import Resolver404, ResolverMatch
 from django.utils import translation
 from django.utils.crypto import salted_hmac
 from django.utils.datastructures import MultiValueDict
@@ -131,14 +131,15 @@ FORM = "application/x-www-form-urlencoded"
 
 @dataclass(frozen=True)
 class Body:
-    """The body of a POST and its media type."""
+    """The body of a POST or of another method that writes, and its media type."""
 
     data: bytes = b""
     type: str = FORM
+    method: str = "POST"
 
 
 class ViewRequest(WSGIRequest):
-    """A request by the caller of ``request`` for ``target``: a POST if there is a body, else a GET.
+    """A request by the caller of ``request`` for ``target``: a GET if there is no body.
 
     ``mcp`` is the ``Request`` of the call.
     """
@@ -146,6 +147,7 @@ class ViewRequest(WSGIRequest):
     # CSRF protection is for credentials that a browser adds by itself, such as cookies. The token
     # of an MCP call is none of these, so no other site can have sent it.
     _dont_enforce_csrf_checks = True
+    accept = ACCEPT
 
     # This request lacks headers by which responses usually vary, such as Authorization or those of
     # a proxy. A response cached for it could be served to other users, so none is ever stored. One
@@ -161,7 +163,7 @@ class ViewRequest(WSGIRequest):
     def __init__(
         self, request: Request, target: Target, body: Body | None, session: CallSession
     ) -> None:
-        super().__init__(environ(request) | _about(request, target, body))
+        super().__init__(environ(request) | _about(request, target, body, self.accept))
         self.mcp, self.target, self.call_session = request, target, session
         self.failed: Exception | None = None
         self.reached = False
@@ -169,9 +171,9 @@ class ViewRequest(WSGIRequest):
         # AuthenticationMiddleware reads these attributes before it looks into the session.
         self._cached_user = self._acached_user = request.user
 
-    def mark_reached(self, name: str, kwargs: dict[str, Any]) -> None:
+    def mark_reached(self, match: ResolverMatch) -> None:
         """Mark the view as reached. Raise ``Resolver404`` if it is not the target's view."""
-        if (name, kwargs) != (self.target.name, self.target.kwargs):
+        if (match.view_name, match.kwargs) != (self.target.name, self.target.kwargs):
             raise Resolver404({"path": self.path_info})
         self.reached = True
 
@@ -217,17 +219,17 @@ class ViewRequest(WSGIRequest):
         vars(self)["session"] = given
 
 
-def _about(request: Request, target: Target, body: Body | None) -> dict[str, Any]:
+def _about(request: Request, target: Target, body: Body | None, accept: str) -> dict[str, Any]:
     posted = body or Body()
     found = {
-        "REQUEST_METHOD": "GET" if body is None else "POST",
+        "REQUEST_METHOD": "GET" if body is None else body.method,
         "SCRIPT_NAME": (django_settings.FORCE_SCRIPT_NAME or "").rstrip("/"),
         "PATH_INFO": target.path.encode().decode("iso-8859-1"),
         "QUERY_STRING": target.query,
         # Empty, as behind a Unix socket: no list of allowed addresses can match it.
         "REMOTE_ADDR": "",
         "SERVER_PROTOCOL": "HTTP/1.1",
-        "HTTP_ACCEPT": ACCEPT,
+        "HTTP_ACCEPT": accept,
         "HTTP_ACCEPT_LANGUAGE": translation.get_language() or "",
         "HTTP_USER_AGENT": "django_mcp",
         "wsgi.input": BytesIO(posted.data),

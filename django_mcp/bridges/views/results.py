@@ -1,9 +1,9 @@
 """
 Turn a view's response into a tool result or resource contents.
 
-The result is data (JSON), text, an image, audio, a file, or the URL that a redirect leads to. At
-most ``RESULT_SIZE`` bytes of the response are read. Headers and cookies of the response are not
-passed on. Validation errors of a form become a ``ToolError`` with a line for each field.
+The result is data (JSON), text, an image, audio, a file, or the URL that a redirect leads to.
+Headers and cookies of the response are not passed on. Validation errors of a form become a
+``ToolError`` with a line for each field.
 
 HTML becomes Markdown or plain text. Only visible content is converted: no scripts, styles or hidden
 elements, which include CSRF tokens. If the page has a ``<main>`` element, only that is converted.
@@ -13,34 +13,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterable, Callable
-from email.message import Message
-from pathlib import PurePath
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from asgiref.sync import async_to_sync
 from bs4 import BeautifulSoup
 from django.conf import settings as django_settings
 from django.forms import BaseForm, BaseFormSet
-from django.http import HttpResponseBase
 from django.utils.html import escape
 from markdownify import MarkdownConverter
 
-from ...conf import settings
-from ...declarations.content import (
-    MEDIA_TYPE,
-    URI,
-    Audio,
-    Contents,
-    EmbeddedResource,
-    Image,
-    ResourceLink,
-)
-from ...exceptions import Stopped, ToolError
+from ...declarations.content import URI, Contents, ResourceLink
+from ...exceptions import ToolError
 from ...protocol.content import is_textual
 from ..form_input import errors
 from .execution import ViewResponse
+from .response_bodies import body_of, decoded, file_of, is_json, media_type
 
 UNREAD = ("script", "style", "template", "noscript", "head", "title", "iframe", "object", "svg")
 AROUND = "nav, [role=navigation]"
@@ -106,7 +94,6 @@ PAGES: dict[str, tuple[str, Callable[[str], str]]] = {
     "text": ("text/plain", text),
 }
 HTML = ("text/html", "application/xhtml+xml")
-ENDLESS = "text/event-stream"
 TECHNICAL = (400, 413)  # Under DEBUG, Django answers these with a page that shows settings.
 MAX_QUOTED_LENGTH = 2000  # characters of an error page that are quoted
 
@@ -132,12 +119,12 @@ def contents(answer: ViewResponse, pages: str) -> Contents:
     refusal(answer, pages)
     if answer.leads_to is not None:
         raise ToolError(f"This page leads elsewhere: {answer.leads_to}")
-    kind, body = _kind(answer.response), _body(answer)
+    kind, body = media_type(answer.response), body_of(answer)
     if kind in HTML:
         mime_type, convert = PAGES[pages]
-        return Contents(convert(_text(body, answer.response)), mime_type=mime_type)
-    textual = is_textual(kind) or _is_json(kind)
-    return Contents(_text(body, answer.response) if textual else body, mime_type=kind)
+        return Contents(convert(decoded(body, answer.response)), mime_type=mime_type)
+    textual = is_textual(kind) or is_json(kind)
+    return Contents(decoded(body, answer.response) if textual else body, mime_type=kind)
 
 
 def _redirect_result(answer: ViewResponse) -> list[Any]:
@@ -176,20 +163,20 @@ def _shows_errors(answer: ViewResponse, form: BaseForm) -> bool:
     """Whether the page contains an error message of the form."""
     if answer.response.streaming or answer.status != 200:
         return False
-    page = _text(answer.response.content, answer.response)
+    page = decoded(answer.response.content, answer.response)
     return any(escape(words) in page for messages in form.errors.values() for words in messages)
 
 
 def _error_text(answer: ViewResponse, pages: str) -> str:
     """Return the view's error text, but never that of Django's debug pages."""
-    kind = _kind(answer.response)
-    for_developers = django_settings.DEBUG and answer.status in TECHNICAL and not _is_json(kind)
+    kind = media_type(answer.response)
+    for_developers = django_settings.DEBUG and answer.status in TECHNICAL and not is_json(kind)
     if answer.request.failed is not None or not answer.request.reached or for_developers:
         return ""
-    body = _text(_body(answer), answer.response)
+    body = decoded(body_of(answer), answer.response)
     if kind in HTML:
         body = PAGES[pages][1](body)
-    return body[:MAX_QUOTED_LENGTH] if kind in HTML or _is_json(kind) or is_textual(kind) else ""
+    return body[:MAX_QUOTED_LENGTH] if kind in HTML or is_json(kind) or is_textual(kind) else ""
 
 
 # Bodies.
@@ -197,28 +184,14 @@ def _error_text(answer: ViewResponse, pages: str) -> str:
 
 def _value(answer: ViewResponse, pages: str) -> Any:
     response = answer.response
-    kind, body = _kind(response), _body(answer)
+    kind, body = media_type(response), body_of(answer)
     if kind in HTML:
-        return PAGES[pages][1](_text(body, response))
-    if _is_json(kind):
-        return _data(_text(body, response))
+        return PAGES[pages][1](decoded(body, response))
+    if is_json(kind):
+        return _data(decoded(body, response))
     if is_textual(kind) or not body:
-        return _text(body, response)
-    if kind.startswith("image/"):
-        return Image(body, kind)
-    if kind.startswith("audio/"):
-        return Audio(body, kind)
-    return EmbeddedResource(_address(answer), body, kind)
-
-
-def _kind(response: HttpResponseBase) -> str:
-    """Return the media type without parameters."""
-    found = response.get("Content-Type", "").partition(";")[0].strip().lower()
-    return found if MEDIA_TYPE.match(found) else "application/octet-stream"
-
-
-def _is_json(kind: str) -> bool:
-    return kind == "application/json" or kind.endswith("+json")
+        return decoded(body, response)
+    return file_of(answer, body)
 
 
 def _data(text: str) -> Any:
@@ -228,55 +201,3 @@ def _data(text: str) -> Any:
     except ValueError:
         return text
     return found if isinstance(found, dict) else text
-
-
-def _text(body: bytes, response: Any) -> str:
-    try:
-        return body.decode(response.charset, "replace")
-    except LookupError:  # Python does not know the charset
-        return body.decode("utf-8", "replace")
-
-
-def _body(answer: ViewResponse) -> bytes:
-    """Return the whole body. Raise ``ToolError`` if it is endless or above ``RESULT_SIZE``."""
-    response = answer.response
-    if _kind(response) == ENDLESS:
-        raise ToolError("This page goes on without end: nothing of it can be read.")
-    if not response.streaming:
-        return bytes(_check_size(response.content))
-    parts = response.streaming_content
-    if isinstance(parts, AsyncIterable):
-        collect: Callable[..., bytes] = async_to_sync(_collect)
-        return collect(parts, answer)
-    collected = bytearray()
-    for part in parts:
-        _append(collected, part, answer)
-    return bytes(collected)
-
-
-async def _collect(parts: AsyncIterable[bytes], answer: ViewResponse) -> bytes:
-    collected = bytearray()
-    async for part in parts:
-        _append(collected, part, answer)
-    return bytes(collected)
-
-
-def _append(collected: bytearray, part: bytes, answer: ViewResponse) -> None:
-    if answer.request.mcp.cancelled:
-        raise Stopped()
-    collected += part
-    _check_size(collected)
-
-
-def _check_size(body: Any) -> Any:
-    if len(body) > settings.RESULT_SIZE:
-        raise ToolError(f"The answer has more than the {settings.RESULT_SIZE:,} bytes allowed.")
-    return body
-
-
-def _address(answer: ViewResponse) -> str:
-    """Return a ``view://`` URI for a file, from the view's name and the file's name."""
-    made = Message()
-    made["Content-Disposition"] = answer.response.get("Content-Disposition", "")
-    name = PurePath(made.get_filename() or answer.request.target.path).name or "file"
-    return f"view://{answer.request.target.name.replace(':', '/')}/{quote(name, safe='')}"

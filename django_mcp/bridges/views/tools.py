@@ -26,7 +26,7 @@ from ...declarations.declaration import Declaration, default_name
 if TYPE_CHECKING:
     from ...declarations.catalog import Catalog
     from .urls import Route
-    from .view_tool import ViewDeclaration
+    from .view_declaration import ViewDeclaration
 
 LISTS = {"get": "GET", "post": "POST", "resources": "GET"}
 PAGES = ("markdown", "text")
@@ -76,7 +76,10 @@ class ViewTools(Declaration):
             options = common | {"form": self.forms.get(name), **self._texts(name, "post")}
             yield ViewTool(self, self._routes[name], posts=True, **options)
         for name in self.resources:
-            options = common | {"name": _plain(name), "description": self.descriptions.get(name)}
+            options = common | {
+                "name": tool_name_of(name),
+                "description": self.descriptions.get(name),
+            }
             for route in self._routes[name].variants():
                 yield ViewResource(self, route, **options)
 
@@ -90,7 +93,7 @@ class ViewTools(Declaration):
         if listed == "get" and name in self.post:
             # The same URL name is in get and post, so the two tools need two names.
             return f"show_{self._tool_name(name, 'post')}"
-        return self.names.get(name) or _plain(name)
+        return self.names.get(name) or tool_name_of(name)
 
     # Resolution.
 
@@ -105,7 +108,7 @@ class ViewTools(Declaration):
         yield from self._common_problems()
         wrong = [*self._list_problems()]
         yield from wrong or [*self._name_problems(), *self._key_problems()]
-        yield from self._host_problems()
+        yield from host_problems(self)
 
     def _list_problems(self) -> Iterator[CheckMessage]:
         if not any(getattr(self, listed) for listed in LISTS):
@@ -135,18 +138,6 @@ class ViewTools(Declaration):
             hint = f"Give {view.__name__} the method, or list it elsewhere."
             yield self._error(f"{route.name!r} does not answer to {method}.", 107, hint)
 
-    def _host_problems(self) -> Iterator[CheckMessage]:
-        """Warn if the host of ``DJANGO_MCP["URL"]`` is not in ALLOWED_HOSTS.
-
-        Views may call ``request.get_host()``. Over stdio there is no Host header, so ``URL`` is
-        used.
-        """
-        host = split_domain_port(urlsplit(settings.URL).netloc)[0]
-        if not validate_host(host, django_settings.ALLOWED_HOSTS or _local_hosts()):
-            message = f"DJANGO_MCP['URL'] has the host {host!r}, which is not in ALLOWED_HOSTS."
-            hint = "Add it. Otherwise views reject calls over stdio."
-            yield Warning(message, hint=hint, obj=self, id="django_mcp.W111")
-
     def _near(self, name: str) -> str:
         near = difflib.get_close_matches(name, self._routes, 3)
         return f"Did you mean {' or '.join(near)}?" if near else "See the URLconf."
@@ -162,11 +153,23 @@ class ViewTools(Declaration):
                 yield self._error(f"{attribute}: {name!r} is not listed.", 108, hint)
 
 
+def host_problems(declaration: Declaration) -> Iterator[CheckMessage]:
+    """Warn if the host of ``DJANGO_MCP["URL"]`` is not in ALLOWED_HOSTS.
+
+    Views may call ``request.get_host()``. Over stdio there is no Host header, so ``URL`` is used.
+    """
+    host = split_domain_port(urlsplit(settings.URL).netloc)[0]
+    if not validate_host(host, django_settings.ALLOWED_HOSTS or _local_hosts()):
+        message = f"DJANGO_MCP['URL'] has the host {host!r}, which is not in ALLOWED_HOSTS."
+        hint = "Add it. Otherwise views reject calls over stdio."
+        yield Warning(message, hint=hint, obj=declaration, id="django_mcp.W111")
+
+
 def _local_hosts() -> list[str]:
     """Return the hosts that Django allows under DEBUG if ALLOWED_HOSTS is empty."""
     return [".localhost", "127.0.0.1", "[::1]"] if django_settings.DEBUG else []
 
 
-def _plain(name: str) -> str:
+def tool_name_of(name: str) -> str:
     """Return a tool name: ``billing_invoice_close`` for ``billing:invoice-close``."""
     return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 from django.urls import (
     NoReverseMatch,
     Resolver404,
+    ResolverMatch,
     URLPattern,
     converters,
     get_resolver,
@@ -80,10 +81,13 @@ class Target:
 
 
 class Route:
-    """All URL patterns of one URL name."""
+    """All URL patterns of one URL name.
 
-    def __init__(self, name: str, patterns: Sequence[Pattern]) -> None:
-        self.name, self.patterns = name, patterns
+    ``reversed_by`` is what ``reverse()`` takes for a URL without a name: its callback.
+    """
+
+    def __init__(self, name: str, patterns: Sequence[Pattern], reversed_by: Any = None) -> None:
+        self.name, self.patterns, self._reversed_by = name, patterns, reversed_by or name
         self.callback = patterns[0].callback
         self.converters = {k: v for one in reversed(patterns) for k, v in one.converters.items()}
 
@@ -142,7 +146,7 @@ class Route:
         """Return the page for the given arguments. Raise ``InvalidArguments``."""
         values = {name: self._value(name, value) for name, value in given.items()}
         try:
-            path = path_info(reverse(self.name, kwargs=values))
+            path = path_info(reverse(self._reversed_by, kwargs=values))
         except NoReverseMatch:
             path = None
         found = None if path is None else target_at(path, query)
@@ -196,9 +200,28 @@ def _is_filled(cell: CellType) -> bool:
 def routes() -> dict[str, Route]:
     """Return a route for every name in the URLconf. Errors of importing it are passed on."""
     found: dict[str, list[Pattern]] = {}
-    for name, pattern in _named_patterns(get_resolver(), (), "", [{}]):
-        found.setdefault(name, []).append(pattern)
+    for name, pattern in _patterns(get_resolver(), (), "", [{}]):
+        if isinstance(name, str):
+            found.setdefault(name, []).append(pattern)
     return {name: Route(name, patterns) for name, patterns in found.items()}
+
+
+def routes_to(is_wanted: Callable[[Pattern], bool]) -> list[Route]:
+    """Return a route for every URL whose pattern is wanted.
+
+    A URL without a name is found too if it is in no namespace, because only then can its path be
+    made. Errors of importing the URLconf are passed on.
+    """
+    found: dict[Any, list[Pattern]] = {}
+    for name, pattern in _patterns(get_resolver(), (), "", [{}]):
+        if is_wanted(pattern):
+            found.setdefault(name, []).append(pattern)
+    return [
+        Route(name, patterns)
+        if isinstance(name, str)
+        else Route(ResolverMatch(name, (), {}).view_name, patterns, name)
+        for name, patterns in found.items()
+    ]
 
 
 def target_at(path: str, query: str = "") -> Target | None:
@@ -221,21 +244,19 @@ def path_info(url: str) -> str | None:
 Ways = list[dict[str, Any]]
 
 
-def _named_patterns(
+def _patterns(
     resolver: Any, spaces: tuple[str, ...], route: str, before: Ways
-) -> Iterator[tuple[str, Pattern]]:
+) -> Iterator[tuple[Any, Pattern]]:
+    """Yield each pattern with its URL name, or with its callback if it has no name."""
     for entry in resolver.url_patterns:
         here, ways = route + _text(entry.pattern), _ways(entry.pattern)
         if isinstance(entry, URLResolver):
             inner = (*spaces, entry.namespace) if entry.namespace else spaces
-            yield from _named_patterns(entry, inner, here, _combine(before, ways))
-        elif isinstance(entry, URLPattern) and entry.name:
+            yield from _patterns(entry, inner, here, _combine(before, ways))
+        elif isinstance(entry, URLPattern) and (entry.name or not spaces):
+            name = ":".join((*spaces, entry.name)) if entry.name else entry.callback
             for way in _combine(before, ways):
-                reversible = UNNAMED not in way
-                yield (
-                    ":".join((*spaces, entry.name)),
-                    Pattern(here, entry.callback, way, reversible),
-                )
+                yield name, Pattern(here, entry.callback, way, UNNAMED not in way)
 
 
 UNNAMED = "_"

@@ -2,9 +2,8 @@
 One view as a tool (``ViewTool``) or as a resource (``ViewResource``).
 
 The arguments of a tool are those of its URL path, its query string and its form. A name may occur
-in only one of the three. A caller who lacks a permission that ``ViewTools`` or the view's class
-states does not see the tool. Permissions of decorators, and those that the view's code checks,
-apply when the view runs. ``check`` reports permissions of decorators that do not exist.
+in only one of the three. Permissions of decorators, and those that the view's code checks, apply
+when the view runs.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from django.contrib.auth.mixins import PermissionRequiredMixin
 from django.core.checks import CheckMessage
 from django.core.exceptions import PermissionDenied
 from django.db import DEFAULT_DB_ALIAS
@@ -24,12 +22,10 @@ from django.views.generic.detail import SingleObjectMixin
 from django.views.generic.edit import BaseCreateView, BaseUpdateView, DeletionMixin, FormMixin
 from django.views.generic.list import MultipleObjectMixin
 
-from ...declarations import permissions
 from ...declarations.arguments import Arguments, Parameter
 from ...declarations.content import Contents
 from ...declarations.declaration import Declaration
 from ...declarations.outputs import Output
-from ...declarations.permissions import Decision
 from ...declarations.resources import Resource
 from ...declarations.tools import Tool
 from ...protocol.jsonrpc import ResourceNotFound
@@ -38,6 +34,7 @@ from .execution import request_environment, response_of
 from .requests import Body, Fields, PageNumber, fields_of
 from .results import contents, tool_value
 from .urls import GROUP, Route, Target
+from .view_declaration import ViewDeclaration
 
 if TYPE_CHECKING:
     from ...declarations.catalog import Catalog
@@ -54,75 +51,11 @@ POST_DESCRIPTIONS = (
 GET_DESCRIPTIONS = ((MultipleObjectMixin, "List {many}."), (SingleObjectMixin, "Show one {one}."))
 
 
-class ViewDeclaration(Declaration):
-    """Base of ``ViewTool`` and ``ViewResource``: names, permissions and descriptions.
-
-    ``views`` is the ``ViewTools`` that lists the view. Redirects are followed to the URL names
-    ``redirects_to`` and to no others.
-    """
-
-    def __init__(
-        self,
-        views: Declaration,
-        route: Route,
-        *,
-        name: str,
-        description: str | None,
-        pages: str,
-        redirects_to: Collection[str],
-    ) -> None:
-        self._views, self._route, self.name = views, route, name
-        self._pages, self._redirects_to = pages, redirects_to
-        self.permission, self.scope, self.needs = views.permission, views.scope, views.needs
-        self.icons, self.meta = views.icons, views.meta
-        self.title = " ".join(re.split("[^A-Za-z0-9]+", route.name)).strip().capitalize()
-        self.description = description or route.words
-
-    def _origin(self) -> str:
-        return self._views._origin()
-
-    @property
-    def _class_permissions(self) -> list[str]:
-        """The permissions that a ``PermissionRequiredMixin`` on the view's class requires."""
-        view = self._route.view_class
-        if view is None or not issubclass(view, PermissionRequiredMixin):
-            return []
-        wanted = self._route.option("permission_required")
-        return [wanted] if isinstance(wanted, str) else list(wanted or ())
-
-    def _common_problems(self) -> Iterator[CheckMessage]:
-        yield from super()._common_problems()
-        # Check each codename separately, because all of them are required. In a list, any one of
-        # them would be enough.
-        for codename in dict.fromkeys([*self._class_permissions, *self._route.decorated_with]):
-            yield from self._codename_problems([codename])
-
-    @property
-    def _is_public(self) -> bool:
-        return self._views._is_public and not self._class_permissions
-
-    @property
-    def _is_free(self) -> bool:
-        return self._views._is_free and not self._class_permissions
-
-    def _codenames(self) -> tuple[str, ...]:
-        return (*super()._codenames(), *self._class_permissions)
-
-    def _decide_permission(self, request: Request) -> Decision:
-        decision = self._views._decide_permission(request)
-        for name in self._class_permissions:
-            if not decision.allowed:
-                break
-            decision = permissions.decide_codenames([name], request)
-        return decision
-
-    @property
-    def _rule(self) -> str:
-        return permissions.both(self._views._rule, *self._class_permissions)
-
-
 class ViewTool(ViewDeclaration, Tool):
-    """A view that is called by GET or POST."""
+    """A view that is called by GET or POST.
+
+    Redirects are followed to the URL names ``redirects_to`` and to no others.
+    """
 
     def __init__(
         self,
@@ -132,9 +65,12 @@ class ViewTool(ViewDeclaration, Tool):
         posts: bool = False,
         form: Any = None,
         query: Any = None,
+        pages: str,
+        redirects_to: Collection[str],
         **options: Any,
     ) -> None:
         super().__init__(views, route, **options)
+        self._pages, self._redirects_to = pages, redirects_to
         self._posts, self._declared_form, self._declared_query = posts, form, query
         self.description = self.description or _sentence(route, posts)
         self.read_only = None if posts else True
@@ -246,8 +182,17 @@ class ViewTool(ViewDeclaration, Tool):
 class ViewResource(ViewDeclaration, Resource):
     """A view that is read as a resource, by GET."""
 
-    def __init__(self, views: Declaration, route: Route, **options: Any) -> None:
+    def __init__(
+        self,
+        views: Declaration,
+        route: Route,
+        *,
+        pages: str,
+        redirects_to: Collection[str],
+        **options: Any,
+    ) -> None:
         super().__init__(views, route, **options)
+        self._pages, self._redirects_to = pages, redirects_to
         path = "/".join(quote(part, safe="") for part in route.name.split(":"))
         self.description = self.description or _sentence(route, posts=False)
         self.uri = "/".join([f"view://{path}", *map(_expression, route.converters.items())])

@@ -1,0 +1,333 @@
+"""Attacks: what a caller must not reach, see or change through tools of REST framework views."""
+
+from __future__ import annotations
+
+import json
+from types import ModuleType
+
+import pytest
+from django.contrib.auth.decorators import login_required, user_passes_test
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.urls import path
+from django.utils.decorators import method_decorator
+from django.views.decorators.cache import cache_page
+from django.views.decorators.vary import vary_on_headers
+from rest_framework import renderers, viewsets
+from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
+from rest_framework.test import APIClient
+from rest_framework.views import APIView
+
+import django_mcp as mcp
+from django_mcp.auth.principal import Auth, Principal
+from tests.client import RpcError
+from tests.http import HttpClient
+from tests.shop.models import Invoice, Tag
+
+from . import api
+
+pytestmark = [pytest.mark.urls("tests.bridges.rest_framework.test_attacks"), pytest.mark.django_db]
+
+
+class CachedViewSet(viewsets.ViewSet):
+    @method_decorator(cache_page(60))
+    @method_decorator(vary_on_headers("Authorization"))
+    def list(self, request):
+        """Who the caller is."""
+        return Response({"user": request.user.get_username()})
+
+
+@method_decorator(cache_page(60), name="dispatch")
+class CachedView(APIView):
+    def get(self, request):
+        """Who the caller is."""
+        return Response({"user": request.user.get_username()})
+
+
+class Csv(renderers.BaseRenderer):
+    media_type, format = "text/csv", "csv"
+
+    def render(self, data, accepted_media_type=None, renderer_context=None):
+        return b"hunter2"
+
+
+class Exports(viewsets.ViewSet):
+    renderer_classes = [Csv, renderers.BrowsableAPIRenderer, renderers.JSONRenderer]
+
+    def list(self, request):
+        """Rows."""
+        return Response({"format": request.accepted_renderer.format})
+
+
+class Named(api.InvoiceViewSet):
+    lookup_field = "number"
+
+
+router = SimpleRouter()
+router.register("named", Named, basename="named")
+router.register("cached", CachedViewSet, basename="cached")
+router.register("exports", Exports, basename="export")
+
+
+class Twin(APIView):
+    def get(self, request):
+        """One of two views with the same name and path."""
+        return Response({"view": type(self).__name__})
+
+
+class OtherTwin(Twin):
+    pass
+
+
+class Guarded(Twin):
+    pass
+
+
+class Staff(Twin):
+    pass
+
+
+urlpatterns = [
+    *api.urlpatterns,
+    *router.urls,
+    path("twin/", Twin.as_view(), name="twin"),
+    path("twin/", OtherTwin.as_view(), name="twin"),
+    path("guarded/", login_required(Guarded.as_view()), name="guarded"),
+    path("staff/", user_passes_test(lambda user: user.is_staff)(Staff.as_view()), name="staff"),
+    path("accounts/login/", Twin.as_view(), name="login"),
+    path("cached-view/", CachedView.as_view(), name="cached-view"),
+]
+
+
+def text(result):
+    assert "hunter2" not in json.dumps(result), result
+    return result["content"][0]["text"]
+
+
+def refused(result):
+    assert result["isError"], result
+    return text(result)
+
+
+def data(result):
+    assert not result["isError"], result
+    assert "hunter2" not in json.dumps(result)
+    return result["structuredContent"]
+
+
+# Rows of other companies.
+
+
+def test_row_of_another_company_is_not_found(invoices, alice, foreign_invoice):
+    client = invoices(alice)
+    for tool in ("retrieve_invoice", "destroy_invoice", "partial_update_invoice"):
+        assert refused(client.call(tool, pk=foreign_invoice.pk)) == "Not found."
+        assert refused(client.call(tool, pk=10**9)) == "Not found."
+    foreign_invoice.refresh_from_db()
+
+
+def test_lists_contain_no_rows_of_another_company(invoices, alice, invoice, foreign_invoice):
+    client = invoices(alice)
+    for arguments in (
+        {}, {"search": "Dora"}, {"search": "B-1"}, {"customer": foreign_invoice.customer_id},
+        {"ordering": ["-total"]}, {"total_max": 7}, {"status": "draft"}, {"page_size": 3},
+    ):  # fmt: skip
+        result = client.call("list_invoice", **arguments)
+        assert {row["number"] for row in data(result).get("results", [])} <= {"A-1"}
+
+
+def test_filters_and_orders_that_the_view_does_not_offer_are_rejected(invoices, alice, invoice):
+    client = invoices(alice)
+    for arguments in (
+        {"customer__notes": "never pays"}, {"company": 1}, {"ordering": ["customer__notes"]},
+        {"ordering": "company"}, {"format": "api"}, {"_method": "DELETE"},
+    ):  # fmt: skip
+        assert "Invalid arguments" in refused(client.call("list_invoice", **arguments))
+
+
+@pytest.mark.parametrize("pk", ["1/remind", "../notes", "seen", "1.json", "1?x=1", "", " ", "1\n"])
+def test_key_leads_to_no_other_url(call, invoice, pk):
+    assert "Invalid arguments" in refused(call(api.InvoiceViewSet, "retrieve", pk=pk))
+
+
+@pytest.mark.parametrize("number", ["seen", "a/b", "../x", "x.json", "%2e%2e"])
+def test_text_in_a_url_leads_to_no_other_view(expose, connect, alice, invoice, number):
+    """A key may be any text that the regular expression matches, such as the name of an action."""
+    server = expose(Named, ["retrieve"])
+    client = connect(alice, server=server)
+    assert refused(client.call("retrieve_named", number=number))
+    assert data(client.call("retrieve_named", number="A-1"))["id"] == invoice.pk
+
+
+def test_url_of_another_view_is_not_called(call):
+    """The first view at the path would answer."""
+    assert refused(call(OtherTwin, "get")) == "Not found."
+
+
+class Switched(viewsets.ViewSet):
+    """Two URLs with one name, and other methods for the same actions."""
+
+    def list(self, request):
+        """Read."""
+        return Response({"did": "list"})
+
+    def wipe(self, request):
+        return Response({"did": "wipe"})
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_same_name_with_other_methods_runs_no_other_action(call, settings, order):
+    module = ModuleType("urls_of_test")
+    patterns = [
+        path("x/", Switched.as_view({"get": "list"}), name="switched"),
+        path("y/", Switched.as_view({"get": "wipe", "post": "list"}), name="switched"),
+    ]
+    module.urlpatterns = patterns[::order]  # type: ignore[attr-defined]
+    settings.ROOT_URLCONF = module
+    result = call(Switched, "list")
+    assert result["isError"] or data(result) == {"did": "list"}
+
+
+# Actions.
+
+
+def test_only_listed_actions_are_tools(expose, connect, alice, invoice):
+    server = expose(api.InvoiceViewSet, ["list"])
+    client = connect(alice, server=server)
+    assert [tool["name"] for tool in client.result("tools/list", {})["tools"]] == ["list_invoice"]
+    with pytest.raises(RpcError):
+        client.call("destroy_invoice", pk=invoice.pk)
+
+
+def test_permission_classes_of_an_action_apply(call, invoice):
+    result = call(api.InvoiceViewSet, "approve", pk=invoice.pk)
+    assert "permission" in refused(result)
+    invoice.refresh_from_db()
+    assert invoice.status == "open"
+
+
+def test_object_permissions_apply(call, invoice):
+    told = refused(call(api.InvoiceViewSet, "destroy", pk=invoice.pk))
+    assert told == "Only drafts can be deleted."
+    Invoice.objects.update(status="draft")
+    assert text(call(api.InvoiceViewSet, "destroy", pk=invoice.pk)) == "Done."
+    assert not Invoice.objects.exists()
+
+
+def test_anonymous_callers_use_only_public_tools(expose, connect):
+    server = expose(api.CompanyList, ["get"])
+    with pytest.raises(RpcError):
+        connect(None, server=server).call("get_company_list")
+
+
+def test_permission_classes_apply_to_anonymous_callers_of_public_tools(expose, connect, alice):
+    expose(api.CompanyList, ["get"], permission=mcp.PUBLIC)
+    server = expose(api.InvoiceViewSet, ["list"], permission=mcp.PUBLIC)
+    client = connect(None, server=server)
+    assert client.call("get_company_list")["structuredContent"][0]["name"] == "Acme"
+    assert "ermission" in refused(client.call("list_invoice"))
+
+
+def test_decorators_in_the_urlconf_apply(expose, connect, alice):
+    expose(Guarded, ["get"], permission=mcp.PUBLIC)
+    server = expose(Staff, ["get"])
+    client = connect(alice, server=server)
+    assert data(client.call("get_guarded")) == {"view": "Guarded"}
+    assert refused(client.call("get_staff")) == "Permission denied."
+    assert refused(connect(None, server=server).call("get_guarded")) == "Permission denied."
+
+
+def test_codename_of_the_class_is_required(expose, connect, alice, bob, invoice):
+    server = expose(api.InvoiceViewSet, ["list"], permission="shop.change_invoice")
+    assert data(connect(alice, server=server).call("list_invoice"))["count"] == 1
+    with pytest.raises(RpcError):
+        connect(bob, server=server).call("list_invoice")
+
+
+# What the view is given.
+
+
+class Alice:
+    """A token verifier with one valid token."""
+
+    async def verify(self, token, server):
+        assert token == "alices"
+        user = await User.objects.aget(username="alice")
+        return Principal(user, Auth(scopes=frozenset({"tool:seen_invoice"})))
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
+def test_view_gets_the_caller_and_no_credentials(expose, server, settings, alice, revision):
+    verifiers = {"VERIFIERS": ["tests.bridges.rest_framework.test_attacks.Alice"]}
+    settings.DJANGO_MCP = settings.DJANGO_MCP | verifiers
+    expose(api.InvoiceViewSet, ["seen"])
+    with HttpClient("alices", server=server, revision=revision) as client:
+        assert data(client.call("seen_invoice")) == {
+            "user": "alice", "auth": "Auth", "scopes": ["tool:seen_invoice"], "method": "GET",
+            "query": {}, "cookies": {}, "authorization": None, "renderer": "json",
+            "path": "/api/invoices/seen/", "mcp": "Request",
+        }  # fmt: skip
+
+
+def test_renderer_is_always_the_one_for_json(call):
+    assert data(call(Exports, "list")) == {"format": "json"}
+    assert "Invalid arguments" in refused(call(Exports, "list", format="csv"))
+
+
+@pytest.mark.parametrize("view", [CachedViewSet, CachedView])
+def test_cached_responses_are_not_shared_between_callers(call, expose, server, alice, bob, view):
+    entry = "list" if view is CachedViewSet else "get"
+    found = [data(call(view, entry, user)) for user in (alice, bob, alice)]
+    assert [one["user"] for one in found] == ["alice", "bob", "alice"]
+    url = "/cached/" if view is CachedViewSet else "/cached-view/"
+    headers = {"host": "shop.example", "accept": "application/json"}
+    there = APIClient().get(url, headers=headers, secure=True)
+    assert there.json() == {"user": ""}
+
+
+# Writes.
+
+
+def new_invoice(invoice, **changes):
+    given = {"number": "A-9", "customer": invoice.customer_id, "total": "5.00"}
+    return given | {"issued": "2026-02-01"} | changes
+
+
+def test_write_only_fields_are_not_shown(invoices, alice, invoice):
+    client = invoices(alice)
+    row = data(client.call("create_invoice", **new_invoice(invoice, memo="for us")))
+    assert "memo" not in row and "for us" not in json.dumps(row)
+    tools = client.result("tools/list", {})["tools"]
+    (tool,) = [tool for tool in tools if tool["name"] == "create_invoice"]
+    assert "memo" in tool["inputSchema"]["properties"]
+    assert "memo" not in tool["outputSchema"]["properties"]
+
+
+@pytest.mark.parametrize("name", ["id", "paid_at", "owner", "company", "customer_name", "overdue"])
+def test_read_only_and_hidden_fields_cannot_be_assigned(invoices, alice, invoice, name):
+    client = invoices(alice)
+    given = new_invoice(invoice, **{name: 1})
+    assert "Invalid arguments" in refused(client.call("create_invoice", **given))
+    changed = client.call("partial_update_invoice", pk=invoice.pk, **{name: 1})
+    assert "Invalid arguments" in refused(changed)
+    assert Invoice.objects.count() == 1
+
+
+@pytest.mark.parametrize("number", list(api.FAILURES))
+def test_response_of_400_or_more_rolls_back(call, invoice, number):
+    Invoice.objects.update(number=number)
+    assert refused(call(api.InvoiceViewSet, "fail", pk=invoice.pk))
+    assert not Tag.objects.exists()
+
+
+def test_throttle_is_shared_with_http(call, alice):
+    view, query = api.ReportView, {"query": {"get": api.ReportQuery}}
+    client = APIClient()
+    client.force_authenticate(alice)
+    assert client.get("/api/report/").status_code == 200
+    told = refused(call(view, "get", year=2026, attributes=query))
+    assert told.startswith("Too many requests. Try again in ") and told.endswith(" seconds.")
+    cache.clear()
+    assert data(call(view, "get", year=2026)) == {"query": {"year": "2026"}}
+    assert client.get("/api/report/").status_code == 429
