@@ -344,7 +344,9 @@ def test_row_after_a_rolled_back_manual_savepoint_is_recorded(register, monkeypa
     Change.objects.using("default").all().delete()
     with transaction.atomic():
         tags[0].save()
-        point = transaction.savepoint()
+        # Django 6.1 renames it.
+        begin = getattr(transaction, "savepoint_create", None) or transaction.savepoint
+        point = begin()
         for tag in tags[1:]:
             tag.save()  # the last one as "any row"
         transaction.savepoint_rollback(point)
