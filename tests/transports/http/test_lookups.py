@@ -83,8 +83,8 @@ def all_jobs_run(find, gate):
 
     async def block():
         blocked = [find("blocked") for _ in range(lookups.MAX_JOBS)]
-        for _ in range(lookups.MAX_JOBS):
-            await asyncio.sleep(0)
+        while len(gate.batches) < lookups.MAX_JOBS:  # until the threads have begun
+            await asyncio.sleep(0.001)
         return blocked
 
     return block
