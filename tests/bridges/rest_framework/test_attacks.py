@@ -9,11 +9,13 @@ import pytest
 from django.contrib.auth.decorators import login_required, user_passes_test
 from django.contrib.auth.models import User
 from django.core.cache import cache
+from django.http import JsonResponse
 from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views.decorators.cache import cache_page
 from django.views.decorators.vary import vary_on_headers
 from rest_framework import renderers, viewsets
+from rest_framework.decorators import api_view
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 from rest_framework.test import APIClient
@@ -45,6 +47,30 @@ class CachedView(APIView):
         return Response({"user": request.user.get_username()})
 
 
+class CachedExports(viewsets.ViewSet):
+    """Returns a response that is rendered at once, which ``cache_page`` stores at once."""
+
+    @method_decorator(cache_page(60))
+    @method_decorator(vary_on_headers("Authorization"))
+    def list(self, request):
+        """Who the caller is."""
+        return JsonResponse({"user": request.user.get_username()})
+
+
+@api_view(["GET"])
+@cache_page(60)
+@vary_on_headers("Authorization")
+def cached_function(request):
+    """Who the caller is."""
+    return JsonResponse({"user": request.user.get_username()})
+
+
+CACHED = {
+    "/cached/": CachedViewSet, "/cached-view/": CachedView, "/cached-exports/": CachedExports,
+    "/cached-function/": cached_function,
+}  # fmt: skip
+
+
 class Csv(renderers.BaseRenderer):
     media_type, format = "text/csv", "csv"
 
@@ -67,6 +93,7 @@ class Named(api.InvoiceViewSet):
 router = SimpleRouter()
 router.register("named", Named, basename="named")
 router.register("cached", CachedViewSet, basename="cached")
+router.register("cached-exports", CachedExports, basename="cached-export")
 router.register("exports", Exports, basename="export")
 
 
@@ -97,6 +124,7 @@ urlpatterns = [
     path("staff/", user_passes_test(lambda user: user.is_staff)(Staff.as_view()), name="staff"),
     path("accounts/login/", Twin.as_view(), name="login"),
     path("cached-view/", CachedView.as_view(), name="cached-view"),
+    path("cached-function/", cached_function, name="cached-function"),
 ]
 
 
@@ -275,15 +303,30 @@ def test_renderer_is_always_the_one_for_json(call):
     assert "Invalid arguments" in refused(call(Exports, "list", format="csv"))
 
 
-@pytest.mark.parametrize("view", [CachedViewSet, CachedView])
-def test_cached_responses_are_not_shared_between_callers(call, expose, server, alice, bob, view):
-    entry = "list" if view is CachedViewSet else "get"
+def over_http(url, user=None):
+    client = APIClient()
+    if user is not None:
+        client.force_login(user)
+    headers = {"host": "shop.example", "accept": "application/json"}
+    return client.get(url, headers=headers, secure=True).json()
+
+
+@pytest.mark.parametrize("url", CACHED)
+def test_cached_responses_are_not_shared_between_callers(call, alice, bob, url):
+    view = CACHED[url]
+    entry = "list" if hasattr(view, "get_extra_actions") else "get"
     found = [data(call(view, entry, user)) for user in (alice, bob, alice)]
     assert [one["user"] for one in found] == ["alice", "bob", "alice"]
-    url = "/cached/" if view is CachedViewSet else "/cached-view/"
-    headers = {"host": "shop.example", "accept": "application/json"}
-    there = APIClient().get(url, headers=headers, secure=True)
-    assert there.json() == {"user": ""}
+    assert over_http(url) == {"user": ""}
+
+
+@pytest.mark.parametrize("url", CACHED)
+def test_responses_cached_over_http_are_not_returned_to_callers(call, alice, bob, url):
+    view = CACHED[url]
+    over_http(url, alice)
+    over_http(url)
+    entry = "list" if hasattr(view, "get_extra_actions") else "get"
+    assert data(call(view, entry, bob)) == {"user": "bob"}
 
 
 # Writes.
