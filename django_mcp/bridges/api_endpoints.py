@@ -56,6 +56,18 @@ class UnknownBody(Exception):
     """The action reads the request's body, and nothing says with which serializer."""
 
 
+class QueryDenied(Exception):
+    """Code of the project queried the database while the schema of a tool was made.
+
+    It is no ``DatabaseError``: projects catch that, and go on without their tables.
+    """
+
+
+def deny_queries(*args: Any) -> Any:
+    """Raise ``QueryDenied``: a wrapper of queries, as ``connection.execute_wrapper`` takes."""
+    raise QueryDenied("it queries the database, and rows must not be part of a schema")
+
+
 @dataclass(frozen=True)
 class QueryParameter:
     """One parameter of the query string. A list is joined by ``separator``, or repeated."""
@@ -281,8 +293,16 @@ class Endpoint:
         kind = backend.get_filterset_class(self.view, self.queryset)
         if kind is not None:
             shown = kind(data=None, queryset=self.queryset, request=self.view.request)
+            # An AllValuesFilter looks up its choices. It takes any text, and the others are kept.
+            of_rows = [name for name, one in shown.filters.items() if _looks_up_choices(one)]
+            kinds = {name: shown.filters.pop(name).field_class for name in of_rows}
             for name, field in shown.form.fields.items():
                 yield from _of_form_field(shown.form.add_prefix(name), field)
+            for name, field_class in kinds.items():
+                one: JSON = {"type": "string"}
+                several = issubclass(field_class, forms.MultipleChoiceField)
+                schema = {"type": "array", "items": one} if several else one
+                yield QueryParameter(shown.form.add_prefix(name), schema)
 
     # Pages.
 
@@ -453,6 +473,15 @@ def _of_form_field(name: str, field: forms.Field) -> Iterator[QueryParameter]:
         schema.pop("description", None)
         schema, separator = {"type": "array", "items": schema} | words, ","
     yield QueryParameter(name, schema, field.required, separator)
+
+
+def _looks_up_choices(shown: Any) -> bool:
+    """Whether a filter of django-filter queries the database to make its form field."""
+    try:
+        shown.field  # noqa: B018
+    except QueryDenied:
+        return True
+    return False
 
 
 def _filter_schema(field: forms.Field, labelled: forms.Field, suffix: str | None = "") -> JSON:

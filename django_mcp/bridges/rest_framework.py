@@ -43,6 +43,7 @@ from django.db import DEFAULT_DB_ALIAS, router
 from django.http import Http404
 from django.urls import Resolver404, ResolverMatch
 
+from ..calls.execution import queries_through
 from ..declarations.arguments import Arguments
 from ..declarations.attribute_checks import did_you_mean
 from ..declarations.declaration import Declaration, default_name
@@ -51,7 +52,14 @@ from ..declarations.schemas import violations
 from ..declarations.tools import Tool
 from ..exceptions import ToolError
 from ..protocol.content import is_textual
-from .api_endpoints import LINKS, Endpoint, QueryParameter, query_string
+from .api_endpoints import (
+    LINKS,
+    Endpoint,
+    QueryDenied,
+    QueryParameter,
+    deny_queries,
+    query_string,
+)
 from .authenticator_checks import needs_own_authenticator
 from .form_input import MAX_ERROR_LENGTH, MAX_ERRORS
 from .views.execution import (
@@ -326,6 +334,14 @@ class ApiTool(ViewDeclaration, Tool):
     def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         yield from self._common_problems()
         self._output = Output()
+        # Everybody who may list tools sees the schema, which is made once. What code of the project
+        # puts into it from rows, such as choices, would be shown to the users of other tenants.
+        with queries_through(deny_queries):
+            problems = [*self._view_problems()]
+        yield from problems
+
+    def _view_problems(self) -> Iterator[CheckMessage]:
+        """Yield what is wrong with the view. Make the tool's schemas, without any query."""
         try:
             self._endpoint.view  # noqa: B018
         except Exception as error:  # the project's code
@@ -393,6 +409,8 @@ class ApiTool(ViewDeclaration, Tool):
         except Exception as error:  # serializers run the project's code
             listed = f"serializers = {{{self._entry!r}: InvoiceSerializer}}"
             hint = f"State it: {listed}, or None if it reads no body."
+            if isinstance(error, QueryDenied):
+                hint = "Look up rows when the serializer validates, or check swagger_fake_view."
             words = f"The serializer of {self._entry!r} is not known: {error}."
             yield self._error(words.replace("..", "."), 186, hint)
             return

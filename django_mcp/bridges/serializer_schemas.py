@@ -237,11 +237,12 @@ def _choices(field: serializers.ChoiceField) -> JSON:
     if isinstance(field, serializers.FilePathField):
         return {"type": "string"}
     values = [_plain(value) for value in field.choices]
+    # Without a user there may be no choices: then the view alone knows which ones there are.
+    if not values:
+        return dict(BARE_KEY)
     if field.allow_blank and "" not in values:
         values.append("")
     kinds = list(dict.fromkeys(JSON_TYPES[type(value)] for value in values))
-    if not values:
-        return {"type": "string"}
     return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": values}
 
 

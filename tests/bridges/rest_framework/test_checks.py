@@ -19,7 +19,7 @@ from rest_framework.views import APIView
 import django_mcp as mcp
 from django_mcp.bridges.rest_framework import APIViewTools, ViewSetTools
 from tests.declarations.helpers import problem_ids, single_problem, valid_catalog
-from tests.shop.models import Invoice, Note
+from tests.shop.models import Customer, Invoice, Note
 
 from . import api
 
@@ -252,6 +252,62 @@ class Several(api.NoteViewSet):
 @pytest.mark.parametrize("viewset", [Failing, Several])
 def test_serializer_that_cannot_be_made_is_an_error(problem, viewset):
     assert number(problem(viewset, ["create"])) == "E186"
+
+
+class RowChoices(serializers.Serializer):
+    customer = serializers.ChoiceField(choices=[])
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        view = self.context.get("view")
+        if not (self.context.get("tolerant") and view.swagger_fake_view):
+            rows = [(one.pk, one.notes) for one in Customer.objects.all()]
+            self.fields["customer"].choices = rows
+
+
+class OfRows(api.NoteViewSet):
+    serializer_class = RowChoices
+
+
+class OfRowsOrNone(OfRows):
+    def get_serializer_context(self):
+        return super().get_serializer_context() | {"tolerant": True}
+
+
+@pytest.mark.django_db
+def test_serializer_that_reads_rows_is_an_error(problem, foreign_invoice):
+    """Their schema would show the rows of all users to each of them."""
+    message = problem(OfRows, ["create"])
+    assert number(message) == "E186" and "queries the database" in message.msg
+    assert "swagger_fake_view" in message.hint and "hunter2" not in message.msg
+
+
+def test_serializer_that_reads_no_rows_for_the_schema_takes_any_choice(routed, expose):
+    routed(thing=OfRowsOrNone)
+    (tool,) = valid_catalog(expose(OfRowsOrNone, ["create"])).tools.values()
+    assert "enum" not in tool._arguments.schema["properties"]["customer"]
+
+
+class ReadsSite(api.NoteViewSet):
+    def initialize_request(self, request, *args, **kwargs):
+        Note.objects.exists()
+        return super().initialize_request(request, *args, **kwargs)
+
+
+class RowFilter(filters.BaseFilterBackend):
+    def get_schema_operation_parameters(self, view):
+        return [{"name": one.name} for one in Customer.objects.all()]
+
+
+class FilteredByRows(api.NoteViewSet):
+    filter_backends = [RowFilter]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("view", "wanted"), [(ReadsSite, "E196"), (FilteredByRows, "W194")])
+def test_views_and_filters_that_read_rows_for_the_schema_are_found(problem, view, wanted):
+    message = problem(view, ["list"])
+    assert number(message) == wanted and "queries the database" in message.msg
 
 
 class Clashing(api.NoteViewSet):
