@@ -132,6 +132,7 @@ class Endpoint:
         view.args, view.kwargs, view.format_kwarg = (), {}, None
         if self.action:
             view.action_map = callback.actions
+        view.request = http  # as in a request: get_authenticators may read it
         view.request = view.initialize_request(http)
         view.request.version = view.request.versioning_scheme = None
         view.request.accepted_renderer, view.request.accepted_media_type = None, "application/json"

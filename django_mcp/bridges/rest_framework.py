@@ -37,6 +37,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from asgiref.sync import iscoroutinefunction
+from django.contrib.auth.models import AnonymousUser
 from django.core.checks import CheckMessage, Warning
 from django.core.exceptions import PermissionDenied
 from django.db import DEFAULT_DB_ALIAS, router
@@ -140,9 +141,17 @@ class ApiTools(Declaration):
     def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         self.name = self.name or default_name(type(self))
         yield from self._common_problems()
+        yield from self._anonymous_problems()
         wrong = [*self._subject_problems()]
         yield from wrong or [*self._entry_problems(), *self._key_problems()]
         yield from host_problems(self)
+
+    def _anonymous_problems(self) -> Iterator[CheckMessage]:
+        # A permission such as ``request.user is not None`` would accept anonymous callers.
+        if self._is_public and api_settings.UNAUTHENTICATED_USER is not AnonymousUser:
+            words = "It is PUBLIC, and REST framework's UNAUTHENTICATED_USER is not AnonymousUser."
+            hint = "Require a user, or remove UNAUTHENTICATED_USER: tools have an AnonymousUser."
+            yield self._error(words, 198, hint)
 
     def _subject_problems(self) -> Iterator[CheckMessage]:
         kind, name = self._view_kind
@@ -449,7 +458,7 @@ class ApiTool(ViewDeclaration, Tool):
         for words in needs_own_authenticator(self._endpoint):
             hint = (
                 "Its authentication_classes are not asked: request.user is the caller, and "
-                "request.auth an mcp.Auth or None. Write a permission that accepts such callers."
+                "request.auth an mcp.Auth or None. Accept such callers, whose request has mcp."
             )
             yield Warning(words, hint=hint, obj=self, id="django_mcp.W188")
 
@@ -559,12 +568,26 @@ class ApiRequest(ViewRequest):
         super().mark_reached(match)
 
     @property
+    def user(self) -> Any:
+        return super().user
+
+    @user.setter
+    def user(self, given: Any) -> None:
+        # REST framework assigns the user that it authenticated, also to this request. A view that
+        # asks its own authenticators would run as another user than the caller, whose permissions
+        # django_mcp checked. Middleware assigns its user before the view is reached.
+        if self.reached and getattr(given, "is_authenticated", False) and given != self.mcp.user:
+            raise PermissionDenied("The view authenticated another user than the caller.")
+        self._given = given
+
+    @property
     def _force_auth_user(self) -> Any:
         return self.user
 
     @property
     def _force_auth_token(self) -> Any:
-        return self.mcp.auth
+        # A caller whom middleware signed out has no scopes either.
+        return self.mcp.auth if self.user == self.mcp.user else None
 
 
 class ApiOutput(Output):

@@ -6,6 +6,7 @@ import json
 from types import ModuleType
 
 import pytest
+from django.contrib.auth import logout
 from django.contrib.auth.decorators import login_required, user_passes_test
 from django.contrib.auth.models import User
 from django.core.cache import cache
@@ -15,6 +16,7 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.cache import cache_page
 from django.views.decorators.vary import vary_on_headers
 from rest_framework import renderers, viewsets
+from rest_framework.authentication import BaseAuthentication
 from rest_framework.decorators import api_view
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
@@ -296,6 +298,92 @@ def test_view_gets_the_caller_and_no_credentials(expose, server, settings, alice
             "query": {}, "cookies": {}, "authorization": None, "renderer": "json",
             "path": "/api/invoices/seen/", "mcp": "Request",
         }  # fmt: skip
+
+
+class SignOut:
+    """Middleware that signs all users out."""
+
+    def __init__(self, get_response):
+        self.get_response = get_response
+
+    def __call__(self, request):
+        logout(request)
+        return self.get_response(request)
+
+
+class Seen(APIView):
+    def get(self, request):
+        """Who the caller is."""
+        return Response({"user": request.user.get_username(), "auth": request.auth is not None})
+
+
+@pytest.fixture
+def add_url(settings):
+    """Return a function that makes a URLconf of one view."""
+
+    def added(view):
+        module = ModuleType("urls_of_test")
+        module.urlpatterns = [path("x/", view.as_view(), name="x")]  # type: ignore[attr-defined]
+        settings.ROOT_URLCONF = module
+
+    return added
+
+
+@pytest.mark.parametrize("signs_out", [False, True])
+def test_signed_out_caller_has_no_scopes(add_url, expose, server, settings, alice, signs_out):
+    add_url(Seen)
+    here = "tests.bridges.rest_framework.test_attacks"
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"VERIFIERS": [f"{here}.Alice"]}
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, *([f"{here}.SignOut"] if signs_out else [])]
+    expose(Seen, ["get"], names={"get": "seen_invoice"})
+    with HttpClient("alices", server=server, revision="2026-07-28") as client:
+        seen = data(client.call("seen_invoice"))
+    assert seen == {"user": "" if signs_out else "alice", "auth": not signs_out}
+
+
+class AsBob(BaseAuthentication):
+    def authenticate(self, request):
+        return User.objects.get(username="bob"), None
+
+
+class Initializing(Seen):
+    """A view that adds its authenticators to the request of REST framework."""
+
+    authentication_classes = [AsBob]
+
+    def initialize_request(self, request, *args, **kwargs):
+        made = super().initialize_request(request, *args, **kwargs)
+        made.authenticators = self.get_authenticators()
+        return made
+
+
+class Authenticating(Seen):
+    """A view that authenticates users by itself."""
+
+    def perform_authentication(self, request):
+        request.user, request.auth = AsBob().authenticate(request)
+
+
+class Dispatching(Seen):
+    """A view that changes Django's request."""
+
+    def dispatch(self, request, *args, **kwargs):
+        request.user = User.objects.get(username="bob")
+        return super().dispatch(request, *args, **kwargs)
+
+
+class Delegating(APIView):
+    """A view that runs another view."""
+
+    def get(self, request):
+        return Authenticating.as_view()(request._request)
+
+
+@pytest.mark.parametrize("view", [Initializing, Authenticating, Dispatching, Delegating])
+def test_view_runs_as_no_other_user_than_the_caller(add_url, call, alice, bob, view):
+    add_url(view)
+    assert "bob" not in refused(call(view, "get"))
+    assert data(call(view, "get", bob))["user"] == "bob"
 
 
 def test_renderer_is_always_the_one_for_json(call):

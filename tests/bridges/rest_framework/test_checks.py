@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 import pytest
+from django.contrib.auth.models import AnonymousUser
 from django.urls import include, path, re_path
 from oauth2_provider.contrib.rest_framework import (
     IsAuthenticatedOrTokenHasScope,
@@ -205,6 +206,16 @@ class Unmade(api.NoteViewSet):
 def test_view_that_cannot_be_made_is_an_error(problem):
     message = problem(Unmade, ["list"])
     assert number(message) == "E196" and "division" in message.msg
+
+
+class ByMethod(api.NoteViewSet):
+    def get_authenticators(self):
+        return [] if self.request.method == "GET" else super().get_authenticators()
+
+
+def test_authenticators_may_depend_on_the_request(routed, expose):
+    routed(thing=ByMethod)
+    assert valid_catalog(expose(ByMethod, ["list"])).tools
 
 
 # Arguments.
@@ -462,6 +473,41 @@ def test_view_that_needs_its_own_authenticator_is_a_warning(problem, view, entry
     assert "authentication_classes" in message.hint
 
 
+class Initializing(api.NoteViewSet):
+    def initialize_request(self, request, *args, **kwargs):
+        made = super().initialize_request(request, *args, **kwargs)
+        made.authenticators = [api.OwnToken()]
+        return made
+
+
+class Authenticating(api.NoteViewSet):
+    def perform_authentication(self, request):
+        request.user = api.OwnToken().authenticate(request)
+
+
+class LazilyAuthenticated(api.NoteViewSet):
+    def perform_authentication(self, request):
+        """Leave it to the code that reads the user."""
+
+
+@pytest.mark.parametrize("view", [Initializing, Authenticating])
+def test_view_that_assigns_a_user_is_a_warning(problem, view):
+    message = problem(view, ["list"])
+    assert number(message) == "W188" and "assigns a user" in message.msg
+
+
+@pytest.mark.parametrize(("user", "wanted"), [(None, ["E198"]), (AnonymousUser, [])])
+def test_public_view_with_another_anonymous_user_is_an_error(settings, expose, user, wanted):
+    path_of_user = user and f"{user.__module__}.{user.__name__}"
+    settings.REST_FRAMEWORK = {"UNAUTHENTICATED_USER": path_of_user}
+    assert problem_ids(expose(api.CompanyList, ["get"], permission=mcp.PUBLIC)) == wanted
+
+
+def test_view_with_another_anonymous_user_may_require_a_user(settings, expose):
+    settings.REST_FRAMEWORK = {"UNAUTHENTICATED_USER": None}
+    assert problem_ids(expose(api.CompanyList, ["get"])) == []
+
+
 class Tolerant(api.NoteViewSet):
     permission_classes = [IsAuthenticatedOrTokenHasScope]
     authentication_classes = [api.OwnToken]
@@ -485,7 +531,7 @@ class Prepared(api.NoteViewSet):
     permission_classes = [KnowsTools]
 
 
-@pytest.mark.parametrize("view", [Tolerant, KnowsScopes, Prepared])
+@pytest.mark.parametrize("view", [Tolerant, KnowsScopes, Prepared, LazilyAuthenticated])
 def test_view_that_accepts_other_authenticators_has_no_warning(routed, expose, view):
     routed(notes=view)
     assert valid_catalog(expose(view, ["list"])).tools
