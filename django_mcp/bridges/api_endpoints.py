@@ -6,19 +6,20 @@ without a call. That instance has ``swagger_fake_view = True``, which many proje
 ``get_queryset``. It never handles a request.
 
 REST framework does not say whether an action reads ``request.data``, or whether it filters and
-paginates. The names that the code of the action uses answer that (``attribute_chains``).
+paginates. The names that the code of the action uses answer that (``attribute_chains``). Code that
+passes the request on may read its body elsewhere, so the project has to state the serializer.
 """
 
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from io import BytesIO
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -184,17 +185,31 @@ class Endpoint:
         """
         if "serializer" in self._stated:
             return _instance(self._stated["serializer"])
-        if self.reads_only or self.method == "delete":
+        if self.reads_only:
             return None
         if (hint := self.hints.request) is not UNSTATED:
             return _instance(hint)
+        reads = any(chain[-2:-1] == ("request",) and chain[-1] in BODIES for chain in self.chains)
         own = "serializer_class" in getattr(self.handler, "kwargs", {})
         own = own or self.action in SERIALIZING or self._calls(*SERIALIZING)
+        own = own and (reads or self.method != "delete")
         if own and hasattr(self.view, "get_serializer"):
             return self.view.get_serializer()
-        if any(chain[-2:-1] == ("request",) and chain[-1] in BODIES for chain in self.chains):
+        if reads:
             raise UnknownBody("it reads request.data, and names no serializer")
+        if any(self._is_passed_on(chain) for chain in self.chains):
+            raise UnknownBody("it passes the request on, which may be read elsewhere")
         return None
+
+    def _is_passed_on(self, chain: tuple[str, ...]) -> bool:
+        """Whether a chain shows that other code than REST framework's gets the whole request."""
+        if chain[0] != BARE or chain == (BARE, "hasattr"):
+            return False
+        *_, name = chain
+        kinds = (vars(one).get(name) for one in self.view_class.__mro__)
+        named = [one for one in kinds if one is not None and one is not self.handler]
+        ours = [one for one in named if not str(one.__module__).startswith("rest_framework.")]
+        return chain[1:-1] not in OWN or not named or bool(ours)
 
     def body(self) -> SerializerInput | None:
         """Return the fields of the body. Raise what ``serializer`` raises, or ``UnknownBody``."""
@@ -429,6 +444,8 @@ class Endpoint:
 LINKS = ("next", "previous")
 ORDERING = "The order, by the first name first. A minus sign means descending."
 # Also parts of "LOAD_FAST_LOAD_FAST" and "STORE_FAST_LOAD_FAST", which Python 3.13 has.
+BARE = "(request)"
+CONTINUING = ("LOAD_ATTR", "LOAD_METHOD", "CACHE")
 NAME_INSTRUCTIONS = ("LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
 OWN = (("self",), ("super",))  # what the view's own methods are called on
 
@@ -531,7 +548,10 @@ def query_string(parameters: list[QueryParameter], given: JSON) -> str:
 
 
 def functions_in(handler: Any) -> Iterator[set[tuple[str, ...]]]:
-    """Yield the attribute chains of a function and of the functions that it decorates."""
+    """Yield the attribute chains of a function and of the functions that it decorates.
+
+    A decorator passes the request on to what it decorates, so its chains of ``BARE`` are left out.
+    """
     waiting, seen = [handler], set()
     while waiting:
         one = waiting.pop()
@@ -539,22 +559,44 @@ def functions_in(handler: Any) -> Iterator[set[tuple[str, ...]]]:
         if not isinstance(one, FunctionType) or id(one) in seen:
             continue
         seen.add(id(one))
-        yield set(attribute_chains(one))
-        waiting.append(getattr(one, "__wrapped__", None))
+        inner = [getattr(one, "__wrapped__", None)]
         for cell in one.__closure__ or ():
             with suppress(ValueError):  # the cell is not filled yet
-                waiting.append(cell.cell_contents)
+                inner.append(cell.cell_contents)
+        is_decorator = any(isinstance(found, FunctionType) for found in inner)
+        chains = set(attribute_chains(one))
+        yield {chain for chain in chains if not (is_decorator and chain[0] == BARE)}
+        waiting += inner
 
 
-def attribute_chains(function: Callable[..., Any]) -> Iterator[tuple[str, ...]]:
+def attribute_chains(function: FunctionType) -> Iterator[tuple[str, ...]]:
     """Yield chains of names in the code of a function, such as ``("self", "request", "data")``.
 
     The result of a call begins a new chain with "()", that of ``super()`` with "super". An item is
-    "[]".
+    "[]". The first parameter after ``self`` is called "request", whatever its name is.
+
+    Code that uses the whole request, and not an attribute of it, is a chain that begins with
+    ``BARE``. The rest is what the code names before it, such as the method that it calls with it.
     """
+    code = function.__code__
+    parameters = code.co_varnames[: code.co_argcount]
+    request = next((name for name in parameters if name != "self"), "request")
+    waiting = [code]
+    while waiting:
+        one = waiting.pop()
+        yield from _chains_in(one, request)
+        # Lambdas, comprehensions and functions inside of the function.
+        waiting += [inner for inner in one.co_consts if isinstance(inner, CodeType)]
+
+
+def _chains_in(code: CodeType, request: str) -> Iterator[tuple[str, ...]]:
+    whole = (("request",), ("self", "request"))
     chain: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
-    for one in dis.get_instructions(function):
+    callee: tuple[str, ...] = ()  # the chain before the current one
+    for one in dis.get_instructions(code):
+        if chain in whole and not one.opname.startswith(CONTINUING):
+            yield (BARE, *callee)
         if one.opname.startswith("LOAD_SUPER_ATTR"):
             chain = ("super", one.argval)
         elif one.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")):
@@ -562,7 +604,13 @@ def attribute_chains(function: Callable[..., Any]) -> Iterator[tuple[str, ...]]:
         elif any(name in one.opname for name in NAME_INSTRUCTIONS):
             # One instruction may store or load two names. The last one is on top of the stack.
             names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
-            chain = (str(names[-1]),)
+            # Python 3.13 also loads the cell of a variable so, which a function inside uses.
+            cells = code.co_cellvars if "LOAD_FAST" in one.opname else ()
+            names = ["" if name in cells else name for name in names]
+            names = ["request" if name == request else name for name in names]
+            if len(names) > 1 and names[0] == "request" and not one.opname.startswith("STORE"):
+                yield (BARE, *chain)
+            callee, chain = chain, (str(names[-1]),)
         elif one.opname.startswith("LOAD_CONST"):
             chain, before = (), chain
             continue

@@ -7,6 +7,8 @@ from types import ModuleType
 import pytest
 from django.contrib.auth.models import AnonymousUser
 from django.urls import include, path, re_path
+from django.utils.decorators import method_decorator
+from django.views.decorators.cache import never_cache
 from oauth2_provider.contrib.rest_framework import (
     IsAuthenticatedOrTokenHasScope,
     TokenHasReadWriteScope,
@@ -233,6 +235,114 @@ class Bodies(viewsets.ViewSet):
     def nothing(self, request):
         serializer = api.ReportSerializer({"month": "2026-01", "kinds": []})
         return Response(serializer.data)
+
+
+class HiddenBodies(viewsets.GenericViewSet):
+    """Actions that read the body in ways which their own code shows only in part."""
+
+    serializer_class = api.ReminderSerializer
+
+    @action(detail=False, methods=["post"])
+    def other_name(self, req):
+        return Response(req.data)
+
+    @action(detail=False, methods=["post"])
+    def helper(self, request):
+        return self._helped(request)
+
+    def _helped(self, request):
+        return Response(request.data)
+
+    @action(detail=False, methods=["post"])
+    def attribute(self, request):
+        return self._helped(self.request)
+
+    @action(detail=False, methods=["post"])
+    def second_argument(self, request):
+        return self._both(1, request)
+
+    def _both(self, number, request):
+        return Response(request.data)
+
+    @action(detail=False, methods=["post"])
+    def inner_function(self, request):
+        read = lambda: request.data  # noqa: E731
+        return Response(read())
+
+    @action(detail=False, methods=["post"])
+    def alias(self, request):
+        other = request
+        return Response(other.data)
+
+    @action(detail=False, methods=["post"])
+    def comprehension(self, request, *args, **kwargs):
+        return Response([one for one in [1] if request.data])
+
+    @action(detail=False, methods=["delete"])
+    def deletion(self, request):
+        return Response(request.data)
+
+    @action(detail=False, methods=["post"])
+    def overridden(self, request):
+        self.check_permissions(request)
+        return Response({})
+
+    def check_permissions(self, request):
+        super().check_permissions(request)
+
+
+HIDDEN = [
+    "other_name", "helper", "attribute", "second_argument", "inner_function", "alias",
+    "comprehension", "deletion", "overridden",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", HIDDEN)
+def test_body_that_is_read_elsewhere_is_an_error(problem, entry):
+    assert number(problem(HiddenBodies, [entry])) == "E186"
+
+
+class NoBodies(api.NoteViewSet):
+    """Actions that pass the request only to REST framework."""
+
+    def destroy(self, request, *args, **kwargs):
+        self.check_object_permissions(request, self.get_object())
+        return super().destroy(request, *args, **kwargs)
+
+    @action(detail=True, methods=["post"])
+    def send(self, request, pk=None):
+        if not hasattr(request, "mcp") and request.user.is_anonymous:
+            self.permission_denied(request)
+        names = [one for one in [1] if request.user.pk == one]
+        return Response({"sent": (lambda: request.method)(), "names": names})
+
+    @method_decorator(never_cache)
+    @action(detail=True, methods=["post"])
+    def decorated(self, request, pk=None):
+        return Response({"user": request.user.pk})
+
+
+@pytest.mark.parametrize("entry", ["destroy", "send", "decorated"])
+def test_action_that_reads_no_body_needs_no_serializer(routed, expose, entry):
+    routed(thing=NoBodies)
+    (tool,) = valid_catalog(expose(NoBodies, [entry])).tools.values()
+    assert list(tool._arguments.schema["properties"]) == ["pk"]
+
+
+class DeletesSome(api.NoteViewSet):
+    serializer_class = api.ReminderSerializer
+
+    @action(detail=False, methods=["delete"])
+    def some(self, request):
+        given = self.get_serializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        return Response(given.data)
+
+
+def test_delete_may_have_a_body(routed, expose, connect, alice):
+    routed(thing=DeletesSome)
+    (tool,) = valid_catalog(expose(DeletesSome, ["some"])).tools.values()
+    assert list(tool._arguments.schema["properties"]) == ["text", "copies"]
 
 
 @pytest.mark.parametrize("entry", ["create", "indirect"])
