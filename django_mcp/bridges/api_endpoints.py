@@ -13,6 +13,7 @@ passes the request on may read its body elsewhere, so the project has to state t
 from __future__ import annotations
 
 import dis
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -85,7 +86,15 @@ class QueryParameter:
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return json.dumps(value) if isinstance(value, bool | dict | list) else str(value)
+
+
+def is_nested(schema: JSON) -> bool:
+    """Whether the values are objects, or lists of objects or of lists."""
+    kinds = schema.get("type")
+    found = {*(kinds if isinstance(kinds, list) else [kinds])} - {"null"}
+    items = schema.get("items", {})
+    return found == {"object"} or "items" in items or (bool(items) and is_nested(items))
 
 
 class Endpoint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import ModuleType
+from typing import Any
 
 import pytest
 from django.contrib.auth import logout
@@ -15,13 +16,14 @@ from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views.decorators.cache import cache_page
 from django.views.decorators.vary import vary_on_headers
-from rest_framework import renderers, viewsets
+from rest_framework import negotiation, renderers, viewsets
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.decorators import api_view
+from rest_framework.exceptions import ValidationError
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 from rest_framework.test import APIClient
-from rest_framework.views import APIView
+from rest_framework.views import APIView, exception_handler
 
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
@@ -415,6 +417,78 @@ def test_responses_cached_over_http_are_not_returned_to_callers(call, alice, bob
     over_http(url)
     entry = "list" if hasattr(view, "get_extra_actions") else "get"
     assert data(call(view, entry, bob)) == {"user": "bob"}
+
+
+class IgnoresAccept(negotiation.BaseContentNegotiation):
+    def select_parser(self, request, parsers):
+        return parsers[0]
+
+    def select_renderer(self, request, renderers, format_suffix=None):
+        return renderers[0], renderers[0].media_type
+
+
+class Page(renderers.StaticHTMLRenderer):
+    def render(self, data, accepted_media_type=None, renderer_context=None):
+        return b"<form>hunter2</form>"
+
+
+class Html(APIView):
+    content_negotiation_class = IgnoresAccept
+    renderer_classes = [Page, renderers.JSONRenderer]
+
+    def get(self, request):
+        """A page with forms."""
+        return Response({})
+
+
+def test_page_of_the_browsable_api_is_not_returned(add_url, call):
+    add_url(Html)
+    assert refused(call(Html, "get")) == "The view returned text/html in place of JSON."
+
+
+def handle_with_200(exception, context):
+    response = exception_handler(exception, context)
+    response.data = {"code": response.status_code, "message": "It is closed."}
+    response.status_code = 200
+    return response
+
+
+def handle_with_details(exception, context):
+    return Response({"detail": repr(exception)}, status=500)
+
+
+class Handled(APIView):
+    error: Exception
+    handler: Any
+
+    def get_exception_handler(self):
+        return type(self).handler
+
+    def post(self, request):
+        """Write a row, and fail."""
+        Tag.objects.create(label="written")
+        raise self.error
+
+
+class HandledWith200(Handled):
+    error, handler = ValidationError("no"), staticmethod(handle_with_200)
+
+
+class HandledWithDetails(Handled):
+    error, handler = RuntimeError("hunter2"), staticmethod(handle_with_details)
+
+
+def test_error_that_a_handler_answers_with_200_rolls_back(add_url, call):
+    add_url(HandledWith200)
+    attributes = {"serializers": {"post": None}}
+    told = refused(call(HandledWith200, "post", attributes=attributes))
+    assert told == "code: 400\nmessage: It is closed." and not Tag.objects.exists()
+
+
+def test_handler_shows_no_details_of_server_errors(add_url, call):
+    add_url(HandledWithDetails)
+    assert refused(call(HandledWithDetails, "post")) == "500 Internal Server Error."
+    assert not Tag.objects.exists()
 
 
 # Writes.

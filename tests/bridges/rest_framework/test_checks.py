@@ -179,6 +179,17 @@ def test_one_of_several_urls_can_be_chosen(expose, two_versions):
     assert [tool._route.name for tool in tools] == ["v2:note-list", "b"]
 
 
+def test_basename_may_be_the_beginning_of_another(settings, expose):
+    router = routers.SimpleRouter()
+    router.register("a", api.NoteViewSet, basename="note")
+    router.register("b", api.NoteViewSet, basename="note-old")
+    module = ModuleType("urls_of_test")
+    module.urlpatterns = router.urls  # type: ignore[attr-defined]
+    settings.ROOT_URLCONF = module
+    (tool,) = valid_catalog(expose(api.NoteViewSet, ["list"], basename="note")).tools.values()
+    assert tool._route.name == "note-list"
+
+
 def test_url_that_cannot_be_reversed_is_an_error(routed, expose):
     routed(re_path(r"^x/(\d+)/$", api.ReportView.as_view(), name="x"))
     assert number(single_problem(expose(api.ReportView, ["get"]))) == "E185"
@@ -498,6 +509,33 @@ class Secrets(api.NoteViewSet):
 def test_secret_is_a_warning(problem, server):
     assert number(problem(Secrets, ["create"])) == "W193"
     assert "password" in server._catalog.tools["create_thing"]._arguments.schema["properties"]
+
+
+class SecretQuery(serializers.Serializer):
+    api_key = serializers.CharField()
+
+
+def test_secret_in_the_query_is_a_warning(problem):
+    message = problem(api.NoteViewSet, ["list"], query={"list": SecretQuery})
+    assert number(message) == "W193" and "'api_key'" in message.msg
+
+
+class NestedQuery(serializers.Serializer):
+    one = api.ReminderSerializer(required=False, allow_null=True)
+
+
+class NestedListQuery(serializers.Serializer):
+    one = api.ReminderSerializer(many=True)
+
+
+class NestedLists(serializers.Serializer):
+    one = serializers.ListField(child=serializers.ListField())
+
+
+@pytest.mark.parametrize("query", [NestedQuery, NestedListQuery, NestedLists])
+def test_object_in_the_query_is_an_error(problem, query):
+    message = problem(api.NoteViewSet, ["list"], query={"list": query})
+    assert number(message) == "E199" and "'one'" in message.msg
 
 
 class Filtered(api.NoteViewSet):

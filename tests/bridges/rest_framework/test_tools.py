@@ -244,6 +244,18 @@ def test_filters_search_and_order(invoices, alice, more_invoices, arguments, num
     assert [row["number"] for row in found["results"]] == numbers
 
 
+class OtherLinks(api.InvoiceViewSet):
+    def list(self, request):
+        self.paginate_queryset(self.filter_queryset(self.get_queryset()))
+        other = "https://shop.example/?page=abc&page_size=2"
+        return Response({"next": other, "previous": "http://["})
+
+
+def test_links_to_something_else_are_no_error(add_urls, call, invoice):
+    add_urls(other=OtherLinks)
+    assert data(call(OtherLinks, "list")) == {"next": {"page_size": 2}, "previous": None}
+
+
 class Cursor(pagination.CursorPagination):
     page_size = 2
     ordering = "number"
@@ -338,6 +350,27 @@ def test_query_and_body_of_a_plain_view(expose, connect, alice, settings):
 
 
 # Errors.
+
+
+class RangeQuery(serializers.Serializer):
+    kinds = serializers.ListField(child=serializers.IntegerField(), required=False)
+    matches = serializers.JSONField(required=False)
+
+
+class Ranges(APIView):
+    def get(self, request):
+        """What the query says."""
+        given = RangeQuery(data=request.query_params)
+        given.is_valid(raise_exception=True)
+        return Response(given.data)
+
+
+def test_query_contains_lists_and_json(add_urls, call):
+    from django.urls import path
+
+    add_urls(path("ranges/", Ranges.as_view(), name="ranges"))
+    given = {"kinds": [1, 2], "matches": {"a": [True, None]}}
+    assert data(call(Ranges, "get", attributes={"query": {"get": RangeQuery}}, **given)) == given
 
 
 def test_validation_errors_are_reported_field_by_field(invoices, alice, invoice):
