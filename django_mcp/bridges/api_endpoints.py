@@ -612,10 +612,10 @@ def _chains_in(code: CodeType, request: str) -> Iterator[tuple[str, ...]]:
             chain = (*chain, one.argval)
         elif any(name in one.opname for name in NAME_INSTRUCTIONS):
             # One instruction may store or load two names. The last one is on top of the stack.
-            names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
+            loaded = one.argval if isinstance(one.argval, tuple) else (one.argval,)
             # Python 3.13 also loads the cell of a variable so, which a function inside uses.
             cells = code.co_cellvars if "LOAD_FAST" in one.opname else ()
-            names = ["" if name in cells else name for name in names]
+            names = ["" if name in cells else name for name in loaded]
             names = ["request" if name == request else name for name in names]
             if len(names) > 1 and names[0] == "request" and not one.opname.startswith("STORE"):
                 yield (BARE, *chain)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -570,18 +569,7 @@ class ApiRequest(ViewRequest):
     def __init__(self, tool: ApiTool, request: Request, target: Target, body: Body | None) -> None:
         self.accept = tool._accept or "application/json"
         self._callbacks = tool._endpoint.callbacks
-        self._fragment = f"#{secrets.token_hex(8)}"
         super().__init__(request, target, body, CallSession(request.user))
-
-    def build_absolute_uri(self, location: str | None = None) -> str:
-        """Return an absolute URL. That of the request itself has a random fragment."""
-        # Django's caches make their keys of this URL. The method of a REST framework view that
-        # ``cache_page`` decorates has a request of its own, so the cache ignores the attributes of
-        # ``ViewRequest``. The callers of a tool send no header by which responses vary, such as
-        # Authorization: with one key they would get each other's responses, and so would anonymous
-        # clients over HTTP. With the fragment, no two requests have the same key.
-        found = super().build_absolute_uri(location)
-        return found if location is not None else found + self._fragment
 
     def mark_reached(self, match: ResolverMatch) -> None:
         # Another view, or another action, may have the same name and arguments.

@@ -27,6 +27,7 @@ from rest_framework.views import APIView, exception_handler
 
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
+from django_mcp.bridges.views import ViewTools
 from tests.client import RpcError
 from tests.http import HttpClient
 from tests.shop.models import Invoice, Tag
@@ -408,6 +409,14 @@ def test_cached_responses_are_not_shared_between_callers(call, alice, bob, url):
     found = [data(call(view, entry, user)) for user in (alice, bob, alice)]
     assert [one["user"] for one in found] == ["alice", "bob", "alice"]
     assert over_http(url) == {"user": ""}
+
+
+def test_cached_responses_of_plain_view_tools_are_not_shared(server, connect, alice, bob):
+    server.register(type("Pages", (ViewTools,), {"get": ["cached-export-list"]}))
+    for user in (alice, bob):
+        found = connect(user, server=server).call("cached_export_list")
+        assert data(found) == {"user": user.username}
+    assert over_http("/cached-exports/") == {"user": ""}
 
 
 @pytest.mark.parametrize("url", CACHED)
