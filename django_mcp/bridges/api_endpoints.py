@@ -6,19 +6,21 @@ without a call. That instance has ``swagger_fake_view = True``, which many proje
 ``get_queryset``. It never handles a request.
 
 REST framework does not say whether an action reads ``request.data``, or whether it filters and
-paginates. The names that the code of the action uses answer that (``attribute_chains``).
+paginates. The names that the code of the action uses answer that (``attribute_chains``). Code that
+passes the request on may read its body elsewhere, so the project has to state the serializer.
 """
 
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from io import BytesIO
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -56,6 +58,18 @@ class UnknownBody(Exception):
     """The action reads the request's body, and nothing says with which serializer."""
 
 
+class QueryDenied(Exception):
+    """Code of the project queried the database while the schema of a tool was made.
+
+    It is no ``DatabaseError``: projects catch that, and go on without their tables.
+    """
+
+
+def deny_queries(*args: Any) -> Any:
+    """Raise ``QueryDenied``: a wrapper of queries, as ``connection.execute_wrapper`` takes."""
+    raise QueryDenied("it queries the database, and rows must not be part of a schema")
+
+
 @dataclass(frozen=True)
 class QueryParameter:
     """One parameter of the query string. A list is joined by ``separator``, or repeated."""
@@ -72,7 +86,15 @@ class QueryParameter:
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return json.dumps(value) if isinstance(value, bool | dict | list) else str(value)
+
+
+def is_nested(schema: JSON) -> bool:
+    """Whether the values are objects, or lists of objects or of lists."""
+    kinds = schema.get("type")
+    found = {*(kinds if isinstance(kinds, list) else [kinds])} - {"null"}
+    items = schema.get("items", {})
+    return found == {"object"} or "items" in items or (bool(items) and is_nested(items))
 
 
 class Endpoint:
@@ -120,6 +142,7 @@ class Endpoint:
         view.args, view.kwargs, view.format_kwarg = (), {}, None
         if self.action:
             view.action_map = callback.actions
+        view.request = http  # as in a request: get_authenticators may read it
         view.request = view.initialize_request(http)
         view.request.version = view.request.versioning_scheme = None
         view.request.accepted_renderer, view.request.accepted_media_type = None, "application/json"
@@ -171,17 +194,31 @@ class Endpoint:
         """
         if "serializer" in self._stated:
             return _instance(self._stated["serializer"])
-        if self.reads_only or self.method == "delete":
+        if self.reads_only:
             return None
         if (hint := self.hints.request) is not UNSTATED:
             return _instance(hint)
+        reads = any(chain[-2:-1] == ("request",) and chain[-1] in BODIES for chain in self.chains)
         own = "serializer_class" in getattr(self.handler, "kwargs", {})
         own = own or self.action in SERIALIZING or self._calls(*SERIALIZING)
+        own = own and (reads or self.method != "delete")
         if own and hasattr(self.view, "get_serializer"):
             return self.view.get_serializer()
-        if any(chain[-2:-1] == ("request",) and chain[-1] in BODIES for chain in self.chains):
+        if reads:
             raise UnknownBody("it reads request.data, and names no serializer")
+        if any(self._is_passed_on(chain) for chain in self.chains):
+            raise UnknownBody("it passes the request on, which may be read elsewhere")
         return None
+
+    def _is_passed_on(self, chain: tuple[str, ...]) -> bool:
+        """Whether a chain shows that other code than REST framework's gets the whole request."""
+        if chain[0] != BARE or chain == (BARE, "hasattr"):
+            return False
+        *_, name = chain
+        kinds = (vars(one).get(name) for one in self.view_class.__mro__)
+        named = [one for one in kinds if one is not None and one is not self.handler]
+        ours = [one for one in named if not str(one.__module__).startswith("rest_framework.")]
+        return chain[1:-1] not in OWN or not named or bool(ours)
 
     def body(self) -> SerializerInput | None:
         """Return the fields of the body. Raise what ``serializer`` raises, or ``UnknownBody``."""
@@ -281,8 +318,16 @@ class Endpoint:
         kind = backend.get_filterset_class(self.view, self.queryset)
         if kind is not None:
             shown = kind(data=None, queryset=self.queryset, request=self.view.request)
+            # An AllValuesFilter looks up its choices. It takes any text, and the others are kept.
+            of_rows = [name for name, one in shown.filters.items() if _looks_up_choices(one)]
+            kinds = {name: shown.filters.pop(name).field_class for name in of_rows}
             for name, field in shown.form.fields.items():
                 yield from _of_form_field(shown.form.add_prefix(name), field)
+            for name, field_class in kinds.items():
+                one: JSON = {"type": "string"}
+                several = issubclass(field_class, forms.MultipleChoiceField)
+                schema = {"type": "array", "items": one} if several else one
+                yield QueryParameter(shown.form.add_prefix(name), schema)
 
     # Pages.
 
@@ -408,6 +453,8 @@ class Endpoint:
 LINKS = ("next", "previous")
 ORDERING = "The order, by the first name first. A minus sign means descending."
 # Also parts of "LOAD_FAST_LOAD_FAST" and "STORE_FAST_LOAD_FAST", which Python 3.13 has.
+BARE = "(request)"
+CONTINUING = ("LOAD_ATTR", "LOAD_METHOD", "CACHE")
 NAME_INSTRUCTIONS = ("LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
 OWN = (("self",), ("super",))  # what the view's own methods are called on
 
@@ -453,6 +500,15 @@ def _of_form_field(name: str, field: forms.Field) -> Iterator[QueryParameter]:
         schema.pop("description", None)
         schema, separator = {"type": "array", "items": schema} | words, ","
     yield QueryParameter(name, schema, field.required, separator)
+
+
+def _looks_up_choices(shown: Any) -> bool:
+    """Whether a filter of django-filter queries the database to make its form field."""
+    try:
+        shown.field  # noqa: B018
+    except QueryDenied:
+        return True
+    return False
 
 
 def _filter_schema(field: forms.Field, labelled: forms.Field, suffix: str | None = "") -> JSON:
@@ -501,7 +557,10 @@ def query_string(parameters: list[QueryParameter], given: JSON) -> str:
 
 
 def functions_in(handler: Any) -> Iterator[set[tuple[str, ...]]]:
-    """Yield the attribute chains of a function and of the functions that it decorates."""
+    """Yield the attribute chains of a function and of the functions that it decorates.
+
+    A decorator passes the request on to what it decorates, so its chains of ``BARE`` are left out.
+    """
     waiting, seen = [handler], set()
     while waiting:
         one = waiting.pop()
@@ -509,30 +568,58 @@ def functions_in(handler: Any) -> Iterator[set[tuple[str, ...]]]:
         if not isinstance(one, FunctionType) or id(one) in seen:
             continue
         seen.add(id(one))
-        yield set(attribute_chains(one))
-        waiting.append(getattr(one, "__wrapped__", None))
+        inner = [getattr(one, "__wrapped__", None)]
         for cell in one.__closure__ or ():
             with suppress(ValueError):  # the cell is not filled yet
-                waiting.append(cell.cell_contents)
+                inner.append(cell.cell_contents)
+        is_decorator = any(isinstance(found, FunctionType) for found in inner)
+        chains = set(attribute_chains(one))
+        yield {chain for chain in chains if not (is_decorator and chain[0] == BARE)}
+        waiting += inner
 
 
-def attribute_chains(function: Callable[..., Any]) -> Iterator[tuple[str, ...]]:
+def attribute_chains(function: FunctionType) -> Iterator[tuple[str, ...]]:
     """Yield chains of names in the code of a function, such as ``("self", "request", "data")``.
 
     The result of a call begins a new chain with "()", that of ``super()`` with "super". An item is
-    "[]".
+    "[]". The first parameter after ``self`` is called "request", whatever its name is.
+
+    Code that uses the whole request, and not an attribute of it, is a chain that begins with
+    ``BARE``. The rest is what the code names before it, such as the method that it calls with it.
     """
+    code = function.__code__
+    parameters = code.co_varnames[: code.co_argcount]
+    request = next((name for name in parameters if name != "self"), "request")
+    waiting = [code]
+    while waiting:
+        one = waiting.pop()
+        yield from _chains_in(one, request)
+        # Lambdas, comprehensions and functions inside of the function.
+        waiting += [inner for inner in one.co_consts if isinstance(inner, CodeType)]
+
+
+def _chains_in(code: CodeType, request: str) -> Iterator[tuple[str, ...]]:
+    whole = (("request",), ("self", "request"))
     chain: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
-    for one in dis.get_instructions(function):
+    callee: tuple[str, ...] = ()  # the chain before the current one
+    for one in dis.get_instructions(code):
+        if chain in whole and not one.opname.startswith(CONTINUING):
+            yield (BARE, *callee)
         if one.opname.startswith("LOAD_SUPER_ATTR"):
             chain = ("super", one.argval)
         elif one.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")):
             chain = (*chain, one.argval)
         elif any(name in one.opname for name in NAME_INSTRUCTIONS):
             # One instruction may store or load two names. The last one is on top of the stack.
-            names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
-            chain = (str(names[-1]),)
+            loaded = one.argval if isinstance(one.argval, tuple) else (one.argval,)
+            # Python 3.13 also loads the cell of a variable so, which a function inside uses.
+            cells = code.co_cellvars if "LOAD_FAST" in one.opname else ()
+            names = ["" if name in cells else name for name in loaded]
+            names = ["request" if name == request else name for name in names]
+            if len(names) > 1 and names[0] == "request" and not one.opname.startswith("STORE"):
+                yield (BARE, *chain)
+            callee, chain = chain, (str(names[-1]),)
         elif one.opname.startswith("LOAD_CONST"):
             chain, before = (), chain
             continue

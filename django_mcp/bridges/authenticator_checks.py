@@ -3,15 +3,19 @@ Find REST framework views that need their own authenticator.
 
 Calls of tools are authenticated by ``django_mcp``, so ``request.auth`` is an ``mcp.Auth`` and not
 the token of the view's authentication class. A permission class that reads such a token denies
-every call. Its code shows that by the attributes that it reads.
+every call. Its code shows that by the attributes that it reads. A view that signs in users by
+itself assigns ``request.user``, which is denied if it is not the caller.
 """
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
+
+from rest_framework.views import APIView
 
 from ..auth.principal import Auth
 from .api_endpoints import Endpoint, functions_in
@@ -39,9 +43,24 @@ def needs_own_authenticator(endpoint: Endpoint) -> Iterator[str]:
             yield f"{kind.__name__} needs a token of django-oauth-toolkit in request.auth."
         elif read := _token_attributes(kind, ("has_permission", "has_object_permission")):
             yield f"{name} reads {read}, so it needs the view's own authenticator."
+    if method := _assigns_user(view):
+        yield f"{method}() of {view.__name__} assigns a user, so it denies other callers."
     own = (*VIEW_METHODS, endpoint.action or endpoint.method)
     if read := _token_attributes(view, own):
         yield f"{view.__name__} reads {read}, so it needs its own authenticator."
+
+
+def _assigns_user(view: type) -> str | None:
+    """Return the method of a view that assigns another user or authenticators to the request."""
+    for name in ("initialize_request", "perform_authentication", "initial", "dispatch"):
+        code = getattr(inspect.getattr_static(view, name, None), "__code__", None)
+        if code is None or "mcp" in code.co_consts:
+            continue
+        stored = {one.argval for one in dis.get_instructions(code) if one.opname == "STORE_ATTR"}
+        of_library = code is getattr(getattr(APIView, name, None), "__code__", None)
+        if not of_library and stored & {"user", "_user", "authenticators"}:
+            return name
+    return None
 
 
 def _permission_classes(view: Any) -> Iterator[type]:

@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, urlsplit
 # First: without it, the message must say what to install, whatever else is missing.
 try:
     from rest_framework.settings import api_settings
-    from rest_framework.views import APIView
+    from rest_framework.views import APIView, exception_handler
     from rest_framework.viewsets import ViewSetMixin
 except ModuleNotFoundError as error:
     if str(error.name).partition(".")[0] != "rest_framework":
@@ -36,21 +36,32 @@ except ModuleNotFoundError as error:
     ) from error
 
 from asgiref.sync import iscoroutinefunction
+from django.contrib.auth.models import AnonymousUser
 from django.core.checks import CheckMessage, Warning
 from django.core.exceptions import PermissionDenied
 from django.db import DEFAULT_DB_ALIAS, router
 from django.http import Http404
 from django.urls import Resolver404, ResolverMatch
 
+from ..calls.execution import queries_through
 from ..declarations.arguments import Arguments
 from ..declarations.attribute_checks import did_you_mean
 from ..declarations.declaration import Declaration, default_name
+from ..declarations.elicitation_checks import asks_secret
 from ..declarations.outputs import Output
 from ..declarations.schemas import violations
 from ..declarations.tools import Tool
 from ..exceptions import ToolError
 from ..protocol.content import is_textual
-from .api_endpoints import LINKS, Endpoint, QueryParameter, query_string
+from .api_endpoints import (
+    LINKS,
+    Endpoint,
+    QueryDenied,
+    QueryParameter,
+    deny_queries,
+    is_nested,
+    query_string,
+)
 from .authenticator_checks import needs_own_authenticator
 from .form_input import MAX_ERROR_LENGTH, MAX_ERRORS
 from .views.execution import (
@@ -74,6 +85,7 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 METHODS = ("get", "post", "put", "patch", "delete")
+HTML = ("text/html", "application/xhtml+xml")
 SUFFIX = re.compile("(?:_api)?_view(?:_?set)?$")
 NOT_FOUND = re.compile(r"No \w+ matches the given query\.$")  # django.shortcuts
 logger = logging.getLogger("django_mcp")
@@ -131,9 +143,17 @@ class ApiTools(Declaration):
     def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         self.name = self.name or default_name(type(self))
         yield from self._common_problems()
+        yield from self._anonymous_problems()
         wrong = [*self._subject_problems()]
         yield from wrong or [*self._entry_problems(), *self._key_problems()]
         yield from host_problems(self)
+
+    def _anonymous_problems(self) -> Iterator[CheckMessage]:
+        # A permission such as ``request.user is not None`` would accept anonymous callers.
+        if self._is_public and api_settings.UNAUTHENTICATED_USER is not AnonymousUser:
+            words = "It is PUBLIC, and REST framework's UNAUTHENTICATED_USER is not AnonymousUser."
+            hint = "Require a user, or remove UNAUTHENTICATED_USER: tools have an AnonymousUser."
+            yield self._error(words, 198, hint)
 
     def _subject_problems(self) -> Iterator[CheckMessage]:
         kind, name = self._view_kind
@@ -246,6 +266,11 @@ class ViewSetTools(ApiTools):
         return super()._leads_to(pattern, entry) and entry in actions.values()
 
     def _is_chosen(self, route: Route) -> bool:
+        namespace, _, _ = route.name.rpartition(":")
+        # Of the router, because one basename may be the beginning of another.
+        own = getattr(route.callback, "initkwargs", {}).get("basename")
+        if own is not None and self.basename:
+            return self.basename == (f"{namespace}:{own}" if namespace else own)
         return not self.basename or route.name.startswith(f"{self.basename}-")
 
     def _endpoints(self, entry: str) -> Iterator[Endpoint]:
@@ -325,6 +350,14 @@ class ApiTool(ViewDeclaration, Tool):
     def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         yield from self._common_problems()
         self._output = Output()
+        # Everybody who may list tools sees the schema, which is made once. What code of the project
+        # puts into it from rows, such as choices, would be shown to the users of other tenants.
+        with queries_through(deny_queries):
+            problems = [*self._view_problems()]
+        yield from problems
+
+    def _view_problems(self) -> Iterator[CheckMessage]:
+        """Yield what is wrong with the view. Make the tool's schemas, without any query."""
         try:
             self._endpoint.view  # noqa: B018
         except Exception as error:  # the project's code
@@ -334,8 +367,8 @@ class ApiTool(ViewDeclaration, Tool):
         yield from (wrong := [*self._body_problems(), *self._media_problems()])
         if wrong:
             return
-        yield from self._secret_problems()
         yield from self._query_problems()
+        yield from self._secret_problems()
         yield from self._clash_problems()
         yield from self._caller_problems()
         self.atomic = self._transaction_alias()
@@ -392,6 +425,8 @@ class ApiTool(ViewDeclaration, Tool):
         except Exception as error:  # serializers run the project's code
             listed = f"serializers = {{{self._entry!r}: InvoiceSerializer}}"
             hint = f"State it: {listed}, or None if it reads no body."
+            if isinstance(error, QueryDenied):
+                hint = "Look up rows when the serializer validates, or check swagger_fake_view."
             words = f"The serializer of {self._entry!r} is not known: {error}."
             yield self._error(words.replace("..", "."), 186, hint)
             return
@@ -404,7 +439,10 @@ class ApiTool(ViewDeclaration, Tool):
             yield self._error(f"{self._entry!r} requires the file {name!r}.", 192, hint)
 
     def _secret_problems(self) -> Iterator[CheckMessage]:
-        for name in self._body.secrets if self._body is not None else ():
+        secrets = [*self._body.secrets] if self._body is not None else []
+        own = [one for one in self._query if one.name not in self._page_names]
+        secrets += [one.name for one in own if asks_secret(one.name, one.schema)]
+        for name in secrets:
             hint = "Leave the action out, or state a serializer without the field in serializers."
             words = f"{self._entry!r} takes {name!r}: a secret passes through a language model."
             yield Warning(words, hint=hint, obj=self, id="django_mcp.W193")
@@ -425,12 +463,16 @@ class ApiTool(ViewDeclaration, Tool):
             hint = "Check self.swagger_fake_view in get_queryset, or set queryset on the view."
             message = f"Filters of {self._entry!r} cannot be read. {words}"
             yield Warning(message, hint=hint, obj=self, id="django_mcp.W194")
+        for name in [one.name for one in self._query if is_nested(one.schema)]:
+            message = f"The parameter {name!r} of {self._entry!r} is an object."
+            hint = "Use a field for each value: a query string contains no objects."
+            yield self._error(message, 199, hint)
 
     def _caller_problems(self) -> Iterator[CheckMessage]:
         for words in needs_own_authenticator(self._endpoint):
             hint = (
                 "Its authentication_classes are not asked: request.user is the caller, and "
-                "request.auth an mcp.Auth or None. Write a permission that accepts such callers."
+                "request.auth an mcp.Auth or None. Accept such callers, whose request has mcp."
             )
             yield Warning(words, hint=hint, obj=self, id="django_mcp.W188")
 
@@ -476,7 +518,8 @@ class ApiTool(ViewDeclaration, Tool):
             return "Done." if schema is None else [] if schema["type"] == "array" else {}
         if is_json(kind):
             return self._page(json.loads(body))
-        if schema is not None:
+        # A page of the browsable API contains forms with the rows of other users to choose from.
+        if schema is not None or kind in HTML:
             raise ToolError(f"The view returned {kind} in place of JSON.")
         return decoded(body, answer.response) if is_textual(kind) else file_of(answer, body)
 
@@ -491,10 +534,16 @@ class ApiTool(ViewDeclaration, Tool):
         if not isinstance(link, str):
             return link
         schemas = {one.name: one.schema for one in self._query}
-        named = {k: v for k, v in parse_qsl(urlsplit(link).query) if k in self._page_names}
+        try:
+            given = parse_qsl(urlsplit(link).query)
+        except ValueError:  # the view wrote something else than a URL
+            return None
+        named = {k: v for k, v in given if k in self._page_names}
         if not named and (page := getattr(self._endpoint.paginator, "page_query_param", None)):
             named = {page: "1"}  # the link to the first page does not name it
-        return {k: int(v) if schemas[k]["type"] == "integer" else v for k, v in named.items()}
+        numbers = {k for k in named if schemas[k]["type"] == "integer"}
+        named = {k: v for k, v in named.items() if k not in numbers or v.isdecimal()}
+        return {k: int(v) if k in numbers else v for k, v in named.items()}
 
     @cached_property
     def _page_names(self) -> set[str]:
@@ -529,12 +578,26 @@ class ApiRequest(ViewRequest):
         super().mark_reached(match)
 
     @property
+    def user(self) -> Any:
+        return super().user
+
+    @user.setter
+    def user(self, given: Any) -> None:
+        # REST framework assigns the user that it authenticated, also to this request. A view that
+        # asks its own authenticators would run as another user than the caller, whose permissions
+        # django_mcp checked. Middleware assigns its user before the view is reached.
+        if self.reached and getattr(given, "is_authenticated", False) and given != self.mcp.user:
+            raise PermissionDenied("The view authenticated another user than the caller.")
+        self._given = given
+
+    @property
     def _force_auth_user(self) -> Any:
         return self.user
 
     @property
     def _force_auth_token(self) -> Any:
-        return self.mcp.auth
+        # A caller whom middleware signed out has no scopes either.
+        return self.mcp.auth if self.user == self.mcp.user else None
 
 
 class ApiOutput(Output):
@@ -566,7 +629,7 @@ def _check_response(answer: ViewResponse) -> None:
     """Raise what a response means that is not a success. The transaction is rolled back then."""
     status, response = answer.status, answer.response
     detail = _error_text(answer)
-    if status >= 500 and not getattr(response, "exception", False):
+    if status >= 500 and not _is_rejected(answer):
         raise answer.request.failed or ViewFailed(f"{answer.request.target.name}: {status}.")
     if status in (401, 403) or asks_to_sign_in(answer):
         raise PermissionDenied("" if status == 401 else detail)
@@ -580,16 +643,35 @@ def _check_response(answer: ViewResponse) -> None:
         is_described = status == 400 and detail
         words = detail if is_described else f"{status} {response.reason_phrase}. {detail}"
         raise ToolError(words.strip())
+    # Exception handlers of some projects answer errors with 200, and describe them in the data.
+    if _is_rejected(answer):
+        raise ToolError(detail or "The view rejected the request.")
     if status in REDIRECTS:
         raise ToolError("The view redirects to another address, which a tool does not follow.")
     if not answer.request.reached:
         raise ToolError("Something else answered in place of the view: nothing was done.")
 
 
+def _is_rejected(answer: ViewResponse) -> bool:
+    """Whether REST framework made the response of an exception."""
+    return bool(getattr(answer.response, "exception", False))
+
+
+def _has_standard_handler(answer: ViewResponse) -> bool:
+    view = (getattr(answer.response, "renderer_context", None) or {}).get("view")
+    return view is not None and view.get_exception_handler() is exception_handler
+
+
 def _error_text(answer: ViewResponse) -> str:
     """Return the errors in a response of a REST framework view, one line for each field."""
     # Not the rendered body: a renderer may rename fields, and the arguments have their own names.
-    data = getattr(answer.response, "data", None) if answer.status >= 400 else None
+    data = getattr(answer.response, "data", None)
+    if answer.status < 400 and not _is_rejected(answer):
+        return ""
+    # REST framework's handler describes only an APIException. The project's own may have made this
+    # of any exception, whose text can contain anything.
+    if answer.status >= 500 and not _has_standard_handler(answer):
+        return ""
     lines = [f"{'.'.join(path)}: {text}" if path else text for path, text in _errors(data, ())]
     return "\n".join(line[:MAX_ERROR_LENGTH] for line in lines[:MAX_ERRORS])
 

@@ -104,7 +104,10 @@ class SerializerInput:
             return {"type": "array", "items": self._item(items, depth)} | limits
         if isinstance(field, serializers.DictField):
             return {"type": "object", "additionalProperties": self._item(field.child, depth)}
-        return _scalar(field) | _limits(field)
+        found = _scalar(field) | _limits(field)
+        # An empty text matches none of these, and is how a client clears the field.
+        unfit = ("pattern", "format", "minLength") if getattr(field, "allow_blank", False) else ()
+        return {key: value for key, value in found.items() if key not in unfit}
 
     def _item(self, field: Any, depth: int) -> JSON:
         """Return the schema of each value in a list or dict."""
@@ -237,11 +240,12 @@ def _choices(field: serializers.ChoiceField) -> JSON:
     if isinstance(field, serializers.FilePathField):
         return {"type": "string"}
     values = [_plain(value) for value in field.choices]
+    # Without a user there may be no choices: then the view alone knows which ones there are.
+    if not values:
+        return dict(BARE_KEY)
     if field.allow_blank and "" not in values:
         values.append("")
     kinds = list(dict.fromkeys(JSON_TYPES[type(value)] for value in values))
-    if not values:
-        return {"type": "string"}
     return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": values}
 
 
@@ -314,8 +318,9 @@ def _limits(field: Any) -> JSON:
     for one in getattr(field, "validators", ()):
         key = next((key for kind, key in LIMITS.items() if isinstance(one, kind)), None)
         if key is not None and type(one) in LIMITS:
-            limit = one.limit_value() if callable(one.limit_value) else one.limit_value
-            # Not the limits of a big column, which clients would read inexactly.
+            limit = one.limit_value
+            # Not the limits of a big column, which clients would read inexactly. Not what a
+            # function returns, because it may be another limit at the time of a call.
             if _is_number(limit) and abs(limit) <= SAFE_INTEGER:
                 found[key] = as_number(limit) if not isinstance(limit, int | float) else limit
         elif isinstance(one, validators.RegexValidator) and not (one.inverse_match or one.flags):

@@ -308,7 +308,10 @@ def choices_of(field: forms.Field) -> list[tuple[Any, str]]:
     Choices that are rows, or that a function returns, are left out: they may differ for each user.
     """
     listed = getattr(field, "choices", ()) if _has_listed_choices(field) else ()
-    if isinstance(listed, CallableChoiceIterator):
+    # django-filter wraps the choices of a function in an iterator of its own.
+    inner = getattr(listed, "choices", listed)
+    is_function = callable(inner) and not isinstance(inner, type)  # a class is an enum
+    if is_function or isinstance(inner, CallableChoiceIterator):
         return []
     return [(_plain(value), str(label)) for value, label in flat_choices(listed)]
 

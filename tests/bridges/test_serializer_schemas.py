@@ -38,7 +38,7 @@ CASES = [
     (serializers.BooleanField(), {"type": "boolean"}),
     (serializers.CharField(), {"type": "string", "minLength": 1}),
     (
-        serializers.CharField(max_length=5, min_length=2, allow_blank=True),
+        serializers.CharField(max_length=5, min_length=2),
         {"type": "string", "maxLength": 5, "minLength": 2},
     ),
     (serializers.CharField(allow_null=True, allow_blank=True), {"type": ["string", "null"]}),
@@ -46,8 +46,8 @@ CASES = [
     (serializers.URLField(), {"type": "string", "format": "uri", "minLength": 1}),
     (serializers.SlugField(), {"type": "string", "minLength": 1, "pattern": "^[-a-zA-Z0-9_]+$"}),
     (
-        serializers.RegexField(r"^\d{3}$", allow_blank=True),
-        {"type": "string", "pattern": r"^\d{3}$"},
+        serializers.RegexField(r"^\d{3}$"),
+        {"type": "string", "pattern": r"^\d{3}$", "minLength": 1},
     ),
     (
         serializers.CharField(
@@ -66,7 +66,7 @@ CASES = [
     ),
     (
         serializers.IntegerField(validators=[MinValueValidator(lambda: 4)]),
-        {"type": "integer", "minimum": 4},
+        {"type": "integer"},
     ),
     (serializers.FloatField(), {"type": "number"}),
     (
@@ -119,6 +119,23 @@ CASES = [
 @pytest.mark.parametrize(("field", "schema"), CASES)
 def test_schema_of_what_a_field_accepts(field, schema):
     assert accepted(field) == schema
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        serializers.SlugField(allow_blank=True),
+        serializers.EmailField(allow_blank=True),
+        serializers.URLField(allow_blank=True),
+        serializers.RegexField(r"^\d{3}$", allow_blank=True),
+        serializers.CharField(min_length=2, max_length=5, allow_blank=True),
+        serializers.ChoiceField([1, 2], allow_blank=True),
+    ],
+)
+def test_field_that_may_be_blank_accepts_an_empty_text(field):
+    made = serializer(x=field)
+    assert made.__class__(data={"x": ""}).is_valid()
+    assert violations(SerializerInput(made).schema, {"x": ""}, formats=True) == []
 
 
 def test_required_fields_and_those_that_nobody_may_write():

@@ -62,23 +62,6 @@ class ViewHandler(BaseHandler):
     view.
     """
 
-    def load_middleware(self, is_async: bool = False) -> None:
-        super().load_middleware(is_async)
-        # First, because a cache stores the response when it is rendered.
-        responses: list[Any] = vars(self)["_template_response_middleware"]
-        responses.insert(0, self.disable_caching)
-
-    def disable_caching(self, request: Any, response: Any) -> Any:
-        """Keep ``cache_page`` on a method of a REST framework view from storing the response.
-
-        The decorated method has a request of its own, which does not have the attributes of
-        ``ViewRequest``. A stored response could be served to other users.
-        """
-        context = getattr(response, "renderer_context", None) or {}
-        if (inner := context.get("request")) is not None:
-            inner._cache_update_cache = False
-        return response
-
     def resolve_request(self, request: Any) -> Any:
         match = super().resolve_request(request)
         request.mark_reached(match)

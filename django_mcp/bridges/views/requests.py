@@ -150,8 +150,7 @@ class ViewRequest(WSGIRequest):
     accept = ACCEPT
 
     # This request lacks headers by which responses usually vary, such as Authorization or those of
-    # a proxy. A response cached for it could be served to other users, so none is ever stored. One
-    # that is stored may still be read: so the session and the cookie differ by user.
+    # a proxy. A response cached for it could be served to other users, so none is ever stored.
     @property
     def _cache_update_cache(self) -> bool:
         return False
@@ -167,9 +166,19 @@ class ViewRequest(WSGIRequest):
         self.mcp, self.target, self.call_session = request, target, session
         self.failed: Exception | None = None
         self.reached = False
+        self._fragment = f"#{secrets.token_hex(8)}"
         self._given: Any = None
         # AuthenticationMiddleware reads these attributes before it looks into the session.
         self._cached_user = self._acached_user = request.user
+
+    def build_absolute_uri(self, location: str | None = None) -> str:
+        """Return an absolute URL. That of the request itself ends in a random fragment."""
+        # Django's caches make their keys of this URL. With the fragment, no two requests have the
+        # same key, so no caller gets a response that was stored for somebody else. A method of a
+        # REST framework view has a request of its own: if ``cache_page`` decorates the method, the
+        # response is stored in spite of ``_cache_update_cache``, and nobody reads it.
+        found = super().build_absolute_uri(location)
+        return found + self._fragment if location is None else found
 
     def mark_reached(self, match: ResolverMatch) -> None:
         """Mark the view as reached. Raise ``Resolver404`` if it is not the target's view."""

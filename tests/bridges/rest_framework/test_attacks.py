@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 from types import ModuleType
+from typing import Any
 
 import pytest
+from django.contrib.auth import logout
 from django.contrib.auth.decorators import login_required, user_passes_test
 from django.contrib.auth.models import User
 from django.core.cache import cache
+from django.http import JsonResponse
 from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views.decorators.cache import cache_page
 from django.views.decorators.vary import vary_on_headers
-from rest_framework import renderers, viewsets
+from rest_framework import negotiation, renderers, viewsets
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.decorators import api_view
+from rest_framework.exceptions import ValidationError
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 from rest_framework.test import APIClient
-from rest_framework.views import APIView
+from rest_framework.views import APIView, exception_handler
 
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
+from django_mcp.bridges.views import ViewTools
 from tests.client import RpcError
 from tests.http import HttpClient
 from tests.shop.models import Invoice, Tag
@@ -45,6 +52,30 @@ class CachedView(APIView):
         return Response({"user": request.user.get_username()})
 
 
+class CachedExports(viewsets.ViewSet):
+    """Returns a response that is rendered at once, which ``cache_page`` stores at once."""
+
+    @method_decorator(cache_page(60))
+    @method_decorator(vary_on_headers("Authorization"))
+    def list(self, request):
+        """Who the caller is."""
+        return JsonResponse({"user": request.user.get_username()})
+
+
+@api_view(["GET"])
+@cache_page(60)
+@vary_on_headers("Authorization")
+def cached_function(request):
+    """Who the caller is."""
+    return JsonResponse({"user": request.user.get_username()})
+
+
+CACHED = {
+    "/cached/": CachedViewSet, "/cached-view/": CachedView, "/cached-exports/": CachedExports,
+    "/cached-function/": cached_function,
+}  # fmt: skip
+
+
 class Csv(renderers.BaseRenderer):
     media_type, format = "text/csv", "csv"
 
@@ -67,6 +98,7 @@ class Named(api.InvoiceViewSet):
 router = SimpleRouter()
 router.register("named", Named, basename="named")
 router.register("cached", CachedViewSet, basename="cached")
+router.register("cached-exports", CachedExports, basename="cached-export")
 router.register("exports", Exports, basename="export")
 
 
@@ -97,6 +129,7 @@ urlpatterns = [
     path("staff/", user_passes_test(lambda user: user.is_staff)(Staff.as_view()), name="staff"),
     path("accounts/login/", Twin.as_view(), name="login"),
     path("cached-view/", CachedView.as_view(), name="cached-view"),
+    path("cached-function/", cached_function, name="cached-function"),
 ]
 
 
@@ -270,20 +303,201 @@ def test_view_gets_the_caller_and_no_credentials(expose, server, settings, alice
         }  # fmt: skip
 
 
+class SignOut:
+    """Middleware that signs all users out."""
+
+    def __init__(self, get_response):
+        self.get_response = get_response
+
+    def __call__(self, request):
+        logout(request)
+        return self.get_response(request)
+
+
+class Seen(APIView):
+    def get(self, request):
+        """Who the caller is."""
+        return Response({"user": request.user.get_username(), "auth": request.auth is not None})
+
+
+@pytest.fixture
+def add_url(settings):
+    """Return a function that makes a URLconf of one view."""
+
+    def added(view):
+        module = ModuleType("urls_of_test")
+        module.urlpatterns = [path("x/", view.as_view(), name="x")]  # type: ignore[attr-defined]
+        settings.ROOT_URLCONF = module
+
+    return added
+
+
+@pytest.mark.parametrize("signs_out", [False, True])
+def test_signed_out_caller_has_no_scopes(add_url, expose, server, settings, alice, signs_out):
+    add_url(Seen)
+    here = "tests.bridges.rest_framework.test_attacks"
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"VERIFIERS": [f"{here}.Alice"]}
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, *([f"{here}.SignOut"] if signs_out else [])]
+    expose(Seen, ["get"], names={"get": "seen_invoice"})
+    with HttpClient("alices", server=server, revision="2026-07-28") as client:
+        seen = data(client.call("seen_invoice"))
+    assert seen == {"user": "" if signs_out else "alice", "auth": not signs_out}
+
+
+class AsBob(BaseAuthentication):
+    def authenticate(self, request):
+        return User.objects.get(username="bob"), None
+
+
+class Initializing(Seen):
+    """A view that adds its authenticators to the request of REST framework."""
+
+    authentication_classes = [AsBob]
+
+    def initialize_request(self, request, *args, **kwargs):
+        made = super().initialize_request(request, *args, **kwargs)
+        made.authenticators = self.get_authenticators()
+        return made
+
+
+class Authenticating(Seen):
+    """A view that authenticates users by itself."""
+
+    def perform_authentication(self, request):
+        request.user, request.auth = AsBob().authenticate(request)
+
+
+class Dispatching(Seen):
+    """A view that changes Django's request."""
+
+    def dispatch(self, request, *args, **kwargs):
+        request.user = User.objects.get(username="bob")
+        return super().dispatch(request, *args, **kwargs)
+
+
+class Delegating(APIView):
+    """A view that runs another view."""
+
+    def get(self, request):
+        return Authenticating.as_view()(request._request)
+
+
+@pytest.mark.parametrize("view", [Initializing, Authenticating, Dispatching, Delegating])
+def test_view_runs_as_no_other_user_than_the_caller(add_url, call, alice, bob, view):
+    add_url(view)
+    assert "bob" not in refused(call(view, "get"))
+    assert data(call(view, "get", bob))["user"] == "bob"
+
+
 def test_renderer_is_always_the_one_for_json(call):
     assert data(call(Exports, "list")) == {"format": "json"}
     assert "Invalid arguments" in refused(call(Exports, "list", format="csv"))
 
 
-@pytest.mark.parametrize("view", [CachedViewSet, CachedView])
-def test_cached_responses_are_not_shared_between_callers(call, expose, server, alice, bob, view):
-    entry = "list" if view is CachedViewSet else "get"
+def over_http(url, user=None):
+    client = APIClient()
+    if user is not None:
+        client.force_login(user)
+    headers = {"host": "shop.example", "accept": "application/json"}
+    return client.get(url, headers=headers, secure=True).json()
+
+
+@pytest.mark.parametrize("url", CACHED)
+def test_cached_responses_are_not_shared_between_callers(call, alice, bob, url):
+    view = CACHED[url]
+    entry = "list" if hasattr(view, "get_extra_actions") else "get"
     found = [data(call(view, entry, user)) for user in (alice, bob, alice)]
     assert [one["user"] for one in found] == ["alice", "bob", "alice"]
-    url = "/cached/" if view is CachedViewSet else "/cached-view/"
-    headers = {"host": "shop.example", "accept": "application/json"}
-    there = APIClient().get(url, headers=headers, secure=True)
-    assert there.json() == {"user": ""}
+    assert over_http(url) == {"user": ""}
+
+
+def test_cached_responses_of_plain_view_tools_are_not_shared(server, connect, alice, bob):
+    server.register(type("Pages", (ViewTools,), {"get": ["cached-export-list"]}))
+    for user in (alice, bob):
+        found = connect(user, server=server).call("cached_export_list")
+        assert data(found) == {"user": user.username}
+    assert over_http("/cached-exports/") == {"user": ""}
+
+
+@pytest.mark.parametrize("url", CACHED)
+def test_responses_cached_over_http_are_not_returned_to_callers(call, alice, bob, url):
+    view = CACHED[url]
+    over_http(url, alice)
+    over_http(url)
+    entry = "list" if hasattr(view, "get_extra_actions") else "get"
+    assert data(call(view, entry, bob)) == {"user": "bob"}
+
+
+class IgnoresAccept(negotiation.BaseContentNegotiation):
+    def select_parser(self, request, parsers):
+        return parsers[0]
+
+    def select_renderer(self, request, renderers, format_suffix=None):
+        return renderers[0], renderers[0].media_type
+
+
+class Page(renderers.StaticHTMLRenderer):
+    def render(self, data, accepted_media_type=None, renderer_context=None):
+        return b"<form>hunter2</form>"
+
+
+class Html(APIView):
+    content_negotiation_class = IgnoresAccept
+    renderer_classes = [Page, renderers.JSONRenderer]
+
+    def get(self, request):
+        """A page with forms."""
+        return Response({})
+
+
+def test_page_of_the_browsable_api_is_not_returned(add_url, call):
+    add_url(Html)
+    assert refused(call(Html, "get")) == "The view returned text/html in place of JSON."
+
+
+def handle_with_200(exception, context):
+    response = exception_handler(exception, context)
+    response.data = {"code": response.status_code, "message": "It is closed."}
+    response.status_code = 200
+    return response
+
+
+def handle_with_details(exception, context):
+    return Response({"detail": repr(exception)}, status=500)
+
+
+class Handled(APIView):
+    error: Exception
+    handler: Any
+
+    def get_exception_handler(self):
+        return type(self).handler
+
+    def post(self, request):
+        """Write a row, and fail."""
+        Tag.objects.create(label="written")
+        raise self.error
+
+
+class HandledWith200(Handled):
+    error, handler = ValidationError("no"), staticmethod(handle_with_200)
+
+
+class HandledWithDetails(Handled):
+    error, handler = RuntimeError("hunter2"), staticmethod(handle_with_details)
+
+
+def test_error_that_a_handler_answers_with_200_rolls_back(add_url, call):
+    add_url(HandledWith200)
+    attributes = {"serializers": {"post": None}}
+    told = refused(call(HandledWith200, "post", attributes=attributes))
+    assert told == "code: 400\nmessage: It is closed." and not Tag.objects.exists()
+
+
+def test_handler_shows_no_details_of_server_errors(add_url, call):
+    add_url(HandledWithDetails)
+    assert refused(call(HandledWithDetails, "post")) == "500 Internal Server Error."
+    assert not Tag.objects.exists()
 
 
 # Writes.

@@ -5,7 +5,10 @@ from __future__ import annotations
 from types import ModuleType
 
 import pytest
+from django.contrib.auth.models import AnonymousUser
 from django.urls import include, path, re_path
+from django.utils.decorators import method_decorator
+from django.views.decorators.cache import never_cache
 from oauth2_provider.contrib.rest_framework import (
     IsAuthenticatedOrTokenHasScope,
     TokenHasReadWriteScope,
@@ -19,7 +22,7 @@ from rest_framework.views import APIView
 import django_mcp as mcp
 from django_mcp.bridges.rest_framework import APIViewTools, ViewSetTools
 from tests.declarations.helpers import problem_ids, single_problem, valid_catalog
-from tests.shop.models import Invoice, Note
+from tests.shop.models import Customer, Invoice, Note
 
 from . import api
 
@@ -176,6 +179,17 @@ def test_one_of_several_urls_can_be_chosen(expose, two_versions):
     assert [tool._route.name for tool in tools] == ["v2:note-list", "b"]
 
 
+def test_basename_may_be_the_beginning_of_another(settings, expose):
+    router = routers.SimpleRouter()
+    router.register("a", api.NoteViewSet, basename="note")
+    router.register("b", api.NoteViewSet, basename="note-old")
+    module = ModuleType("urls_of_test")
+    module.urlpatterns = router.urls  # type: ignore[attr-defined]
+    settings.ROOT_URLCONF = module
+    (tool,) = valid_catalog(expose(api.NoteViewSet, ["list"], basename="note")).tools.values()
+    assert tool._route.name == "note-list"
+
+
 def test_url_that_cannot_be_reversed_is_an_error(routed, expose):
     routed(re_path(r"^x/(\d+)/$", api.ReportView.as_view(), name="x"))
     assert number(single_problem(expose(api.ReportView, ["get"]))) == "E185"
@@ -207,6 +221,16 @@ def test_view_that_cannot_be_made_is_an_error(problem):
     assert number(message) == "E196" and "division" in message.msg
 
 
+class ByMethod(api.NoteViewSet):
+    def get_authenticators(self):
+        return [] if self.request.method == "GET" else super().get_authenticators()
+
+
+def test_authenticators_may_depend_on_the_request(routed, expose):
+    routed(thing=ByMethod)
+    assert valid_catalog(expose(ByMethod, ["list"])).tools
+
+
 # Arguments.
 
 
@@ -222,6 +246,114 @@ class Bodies(viewsets.ViewSet):
     def nothing(self, request):
         serializer = api.ReportSerializer({"month": "2026-01", "kinds": []})
         return Response(serializer.data)
+
+
+class HiddenBodies(viewsets.GenericViewSet):
+    """Actions that read the body in ways which their own code shows only in part."""
+
+    serializer_class = api.ReminderSerializer
+
+    @action(detail=False, methods=["post"])
+    def other_name(self, req):
+        return Response(req.data)
+
+    @action(detail=False, methods=["post"])
+    def helper(self, request):
+        return self._helped(request)
+
+    def _helped(self, request):
+        return Response(request.data)
+
+    @action(detail=False, methods=["post"])
+    def attribute(self, request):
+        return self._helped(self.request)
+
+    @action(detail=False, methods=["post"])
+    def second_argument(self, request):
+        return self._both(1, request)
+
+    def _both(self, number, request):
+        return Response(request.data)
+
+    @action(detail=False, methods=["post"])
+    def inner_function(self, request):
+        read = lambda: request.data  # noqa: E731
+        return Response(read())
+
+    @action(detail=False, methods=["post"])
+    def alias(self, request):
+        other = request
+        return Response(other.data)
+
+    @action(detail=False, methods=["post"])
+    def comprehension(self, request, *args, **kwargs):
+        return Response([one for one in [1] if request.data])
+
+    @action(detail=False, methods=["delete"])
+    def deletion(self, request):
+        return Response(request.data)
+
+    @action(detail=False, methods=["post"])
+    def overridden(self, request):
+        self.check_permissions(request)
+        return Response({})
+
+    def check_permissions(self, request):
+        super().check_permissions(request)
+
+
+HIDDEN = [
+    "other_name", "helper", "attribute", "second_argument", "inner_function", "alias",
+    "comprehension", "deletion", "overridden",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", HIDDEN)
+def test_body_that_is_read_elsewhere_is_an_error(problem, entry):
+    assert number(problem(HiddenBodies, [entry])) == "E186"
+
+
+class NoBodies(api.NoteViewSet):
+    """Actions that pass the request only to REST framework."""
+
+    def destroy(self, request, *args, **kwargs):
+        self.check_object_permissions(request, self.get_object())
+        return super().destroy(request, *args, **kwargs)
+
+    @action(detail=True, methods=["post"])
+    def send(self, request, pk=None):
+        if not hasattr(request, "mcp") and request.user.is_anonymous:
+            self.permission_denied(request)
+        names = [one for one in [1] if request.user.pk == one]
+        return Response({"sent": (lambda: request.method)(), "names": names})
+
+    @method_decorator(never_cache)
+    @action(detail=True, methods=["post"])
+    def decorated(self, request, pk=None):
+        return Response({"user": request.user.pk})
+
+
+@pytest.mark.parametrize("entry", ["destroy", "send", "decorated"])
+def test_action_that_reads_no_body_needs_no_serializer(routed, expose, entry):
+    routed(thing=NoBodies)
+    (tool,) = valid_catalog(expose(NoBodies, [entry])).tools.values()
+    assert list(tool._arguments.schema["properties"]) == ["pk"]
+
+
+class DeletesSome(api.NoteViewSet):
+    serializer_class = api.ReminderSerializer
+
+    @action(detail=False, methods=["delete"])
+    def some(self, request):
+        given = self.get_serializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        return Response(given.data)
+
+
+def test_delete_may_have_a_body(routed, expose, connect, alice):
+    routed(thing=DeletesSome)
+    (tool,) = valid_catalog(expose(DeletesSome, ["some"])).tools.values()
+    assert list(tool._arguments.schema["properties"]) == ["text", "copies"]
 
 
 @pytest.mark.parametrize("entry", ["create", "indirect"])
@@ -252,6 +384,62 @@ class Several(api.NoteViewSet):
 @pytest.mark.parametrize("viewset", [Failing, Several])
 def test_serializer_that_cannot_be_made_is_an_error(problem, viewset):
     assert number(problem(viewset, ["create"])) == "E186"
+
+
+class RowChoices(serializers.Serializer):
+    customer = serializers.ChoiceField(choices=[])
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        view = self.context.get("view")
+        if not (self.context.get("tolerant") and view.swagger_fake_view):
+            rows = [(one.pk, one.notes) for one in Customer.objects.all()]
+            self.fields["customer"].choices = rows
+
+
+class OfRows(api.NoteViewSet):
+    serializer_class = RowChoices
+
+
+class OfRowsOrNone(OfRows):
+    def get_serializer_context(self):
+        return super().get_serializer_context() | {"tolerant": True}
+
+
+@pytest.mark.django_db
+def test_serializer_that_reads_rows_is_an_error(problem, foreign_invoice):
+    """Their schema would show the rows of all users to each of them."""
+    message = problem(OfRows, ["create"])
+    assert number(message) == "E186" and "queries the database" in message.msg
+    assert "swagger_fake_view" in message.hint and "hunter2" not in message.msg
+
+
+def test_serializer_that_reads_no_rows_for_the_schema_takes_any_choice(routed, expose):
+    routed(thing=OfRowsOrNone)
+    (tool,) = valid_catalog(expose(OfRowsOrNone, ["create"])).tools.values()
+    assert "enum" not in tool._arguments.schema["properties"]["customer"]
+
+
+class ReadsSite(api.NoteViewSet):
+    def initialize_request(self, request, *args, **kwargs):
+        Note.objects.exists()
+        return super().initialize_request(request, *args, **kwargs)
+
+
+class RowFilter(filters.BaseFilterBackend):
+    def get_schema_operation_parameters(self, view):
+        return [{"name": one.name} for one in Customer.objects.all()]
+
+
+class FilteredByRows(api.NoteViewSet):
+    filter_backends = [RowFilter]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("view", "wanted"), [(ReadsSite, "E196"), (FilteredByRows, "W194")])
+def test_views_and_filters_that_read_rows_for_the_schema_are_found(problem, view, wanted):
+    message = problem(view, ["list"])
+    assert number(message) == wanted and "queries the database" in message.msg
 
 
 class Clashing(api.NoteViewSet):
@@ -321,6 +509,33 @@ class Secrets(api.NoteViewSet):
 def test_secret_is_a_warning(problem, server):
     assert number(problem(Secrets, ["create"])) == "W193"
     assert "password" in server._catalog.tools["create_thing"]._arguments.schema["properties"]
+
+
+class SecretQuery(serializers.Serializer):
+    api_key = serializers.CharField()
+
+
+def test_secret_in_the_query_is_a_warning(problem):
+    message = problem(api.NoteViewSet, ["list"], query={"list": SecretQuery})
+    assert number(message) == "W193" and "'api_key'" in message.msg
+
+
+class NestedQuery(serializers.Serializer):
+    one = api.ReminderSerializer(required=False, allow_null=True)
+
+
+class NestedListQuery(serializers.Serializer):
+    one = api.ReminderSerializer(many=True)
+
+
+class NestedLists(serializers.Serializer):
+    one = serializers.ListField(child=serializers.ListField())
+
+
+@pytest.mark.parametrize("query", [NestedQuery, NestedListQuery, NestedLists])
+def test_object_in_the_query_is_an_error(problem, query):
+    message = problem(api.NoteViewSet, ["list"], query={"list": query})
+    assert number(message) == "E199" and "'one'" in message.msg
 
 
 class Filtered(api.NoteViewSet):
@@ -406,6 +621,41 @@ def test_view_that_needs_its_own_authenticator_is_a_warning(problem, view, entry
     assert "authentication_classes" in message.hint
 
 
+class Initializing(api.NoteViewSet):
+    def initialize_request(self, request, *args, **kwargs):
+        made = super().initialize_request(request, *args, **kwargs)
+        made.authenticators = [api.OwnToken()]
+        return made
+
+
+class Authenticating(api.NoteViewSet):
+    def perform_authentication(self, request):
+        request.user = api.OwnToken().authenticate(request)
+
+
+class LazilyAuthenticated(api.NoteViewSet):
+    def perform_authentication(self, request):
+        """Leave it to the code that reads the user."""
+
+
+@pytest.mark.parametrize("view", [Initializing, Authenticating])
+def test_view_that_assigns_a_user_is_a_warning(problem, view):
+    message = problem(view, ["list"])
+    assert number(message) == "W188" and "assigns a user" in message.msg
+
+
+@pytest.mark.parametrize(("user", "wanted"), [(None, ["E198"]), (AnonymousUser, [])])
+def test_public_view_with_another_anonymous_user_is_an_error(settings, expose, user, wanted):
+    path_of_user = user and f"{user.__module__}.{user.__name__}"
+    settings.REST_FRAMEWORK = {"UNAUTHENTICATED_USER": path_of_user}
+    assert problem_ids(expose(api.CompanyList, ["get"], permission=mcp.PUBLIC)) == wanted
+
+
+def test_view_with_another_anonymous_user_may_require_a_user(settings, expose):
+    settings.REST_FRAMEWORK = {"UNAUTHENTICATED_USER": None}
+    assert problem_ids(expose(api.CompanyList, ["get"])) == []
+
+
 class Tolerant(api.NoteViewSet):
     permission_classes = [IsAuthenticatedOrTokenHasScope]
     authentication_classes = [api.OwnToken]
@@ -429,7 +679,7 @@ class Prepared(api.NoteViewSet):
     permission_classes = [KnowsTools]
 
 
-@pytest.mark.parametrize("view", [Tolerant, KnowsScopes, Prepared])
+@pytest.mark.parametrize("view", [Tolerant, KnowsScopes, Prepared, LazilyAuthenticated])
 def test_view_that_accepts_other_authenticators_has_no_warning(routed, expose, view):
     routed(notes=view)
     assert valid_catalog(expose(view, ["list"])).tools

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from textwrap import dedent
 
+import django_filters
 import pytest
 from django.db import connection
 from django.http import HttpResponse
 from django.test.utils import CaptureQueriesContext
+from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework import pagination, serializers, viewsets
 from rest_framework.decorators import action
 from rest_framework.renderers import JSONRenderer
@@ -156,6 +158,61 @@ def test_schemas_are_made_without_queries(expose, django_assert_num_queries):
 # Lists.
 
 
+class RowFilters(django_filters.FilterSet):
+    name = django_filters.AllValuesFilter()
+    notes = django_filters.AllValuesMultipleFilter()
+    pick = django_filters.ChoiceFilter(
+        field_name="name", choices=lambda: [(one.name, one.notes) for one in Customer.objects.all()]
+    )
+    status = django_filters.ChoiceFilter(choices=Invoice.Status, method="any_status")
+
+    class Meta:
+        model = Customer
+        fields = ["email"]
+
+    def any_status(self, queryset, name, value):
+        return queryset
+
+
+class RowFiltered(api.CustomerViewSet):
+    filter_backends = [DjangoFilterBackend]
+    filterset_class = RowFilters
+    queryset = Customer.objects.all()
+
+
+def test_filters_list_no_rows(add_urls, call, server, invoice, foreign_invoice):
+    add_urls(filtered=RowFiltered)
+    result = call(RowFiltered, "list", name="Carla", notes=["never pays"], pick="Carla")
+    assert not result["isError"], result
+    shown = definitions(server)["list_filtered"]["inputSchema"]["properties"]
+    for secret in ("Carla", "Dora", "never pays", "hunter2"):
+        assert secret not in json.dumps(shown)
+    assert shown["name"] == {"type": "string"}
+    assert shown["notes"] == {"type": "array", "items": {"type": "string"}}
+    assert shown["pick"]["type"] == "string" and "enum" not in shown["pick"]
+    assert shown["status"]["enum"] == [str(one) for one in Invoice.Status.values]
+    assert "email" in shown
+
+
+class RowOutput(serializers.Serializer):
+    def get_fields(self):
+        rows = [(one.pk, one.notes) for one in Customer.objects.all()]
+        return {"customer": serializers.ChoiceField(rows, source="pk", read_only=True)}
+
+
+class RowOutputs(viewsets.ReadOnlyModelViewSet):
+    queryset = Customer.objects.all()
+    serializer_class = RowOutput
+    pagination_class = None
+
+
+def test_output_schema_contains_no_rows(add_urls, call, server, foreign_invoice):
+    add_urls(shown=RowOutputs)
+    result = call(RowOutputs, "list")
+    assert json.loads(text(result)) == [{"customer": foreign_invoice.customer_id}]
+    assert "outputSchema" not in definitions(server)["list_shown"]
+
+
 def test_pages_name_the_arguments_of_other_pages(invoices, alice, more_invoices):
     client = invoices(alice)
     first = data(client.call("list_invoice"))
@@ -185,6 +242,18 @@ def test_pages_name_the_arguments_of_other_pages(invoices, alice, more_invoices)
 def test_filters_search_and_order(invoices, alice, more_invoices, arguments, numbers):
     found = data(invoices(alice).call("list_invoice", **arguments))
     assert [row["number"] for row in found["results"]] == numbers
+
+
+class OtherLinks(api.InvoiceViewSet):
+    def list(self, request):
+        self.paginate_queryset(self.filter_queryset(self.get_queryset()))
+        other = "https://shop.example/?page=abc&page_size=2"
+        return Response({"next": other, "previous": "http://["})
+
+
+def test_links_to_something_else_are_no_error(add_urls, call, invoice):
+    add_urls(other=OtherLinks)
+    assert data(call(OtherLinks, "list")) == {"next": {"page_size": 2}, "previous": None}
 
 
 class Cursor(pagination.CursorPagination):
@@ -281,6 +350,27 @@ def test_query_and_body_of_a_plain_view(expose, connect, alice, settings):
 
 
 # Errors.
+
+
+class RangeQuery(serializers.Serializer):
+    kinds = serializers.ListField(child=serializers.IntegerField(), required=False)
+    matches = serializers.JSONField(required=False)
+
+
+class Ranges(APIView):
+    def get(self, request):
+        """What the query says."""
+        given = RangeQuery(data=request.query_params)
+        given.is_valid(raise_exception=True)
+        return Response(given.data)
+
+
+def test_query_contains_lists_and_json(add_urls, call):
+    from django.urls import path
+
+    add_urls(path("ranges/", Ranges.as_view(), name="ranges"))
+    given = {"kinds": [1, 2], "matches": {"a": [True, None]}}
+    assert data(call(Ranges, "get", attributes={"query": {"get": RangeQuery}}, **given)) == given
 
 
 def test_validation_errors_are_reported_field_by_field(invoices, alice, invoice):
