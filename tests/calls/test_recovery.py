@@ -407,6 +407,8 @@ def test_call_after_a_step_waits_for_a_thread(client, runs, gate, monkeypatch):
 
 def ending(client, whether=True):
     client.loop.do(lambda: setattr(call_manager(), "is_ending", whether))
+    # A poll that began before may still take calls over.
+    client.loop.until(lambda: not poller()._claims_open)
 
 
 def sweep(client):
