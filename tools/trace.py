@@ -57,8 +57,8 @@ NAMES = {
 }
 # Modules, functions, calls and switches.
 GOALS = {
-    "stateless": (25, 100, 170, 80),
-    "session": (32, 140, 240, 120),
+    "stateless": (25, 100, 150, 80),
+    "session": (32, 140, 210, 120),
     "progress": (45, 220, 450, 230),
 }
 EXPRESSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")

@@ -498,7 +498,7 @@ class ApiTool(ViewDeclaration, Tool):
             api_request = ApiRequest(self, request, target, self._body_of(arguments))
             with view_response(api_request) as answer:
                 _check_response(answer)
-                return self._value(answer)
+                return self._value(answer, arguments)
 
     def _body_of(self, arguments: JSON) -> Body | None:
         method = self._endpoint.method
@@ -510,27 +510,32 @@ class ApiTool(ViewDeclaration, Tool):
         given = _arguments_in(self._body.schema, arguments)
         return Body(json.dumps(given).encode(), kind, method.upper())
 
-    def _value(self, answer: ViewResponse) -> Any:
+    def _value(self, answer: ViewResponse, arguments: JSON) -> Any:
         kind, body = media_type(answer.response), body_of(answer)
         schema = self._output.schema
         if not body:
             # A client expects data of the schema's type, which requires no property.
             return "Done." if schema is None else [] if schema["type"] == "array" else {}
         if is_json(kind):
-            return self._page(json.loads(body))
+            return self._page(json.loads(body), arguments)
         # A page of the browsable API contains forms with the rows of other users to choose from.
         if schema is not None or kind in HTML:
             raise ToolError(f"The view returned {kind} in place of JSON.")
         return decoded(body, answer.response) if is_textual(kind) else file_of(answer, body)
 
-    def _page(self, data: Any) -> Any:
+    def _page(self, data: Any, arguments: JSON) -> Any:
         """Return the data. For a page of a list, replace the URLs of other pages."""
         if self._endpoint.paginator is not None and isinstance(data, dict):
-            data |= {name: self._page_arguments(data[name]) for name in LINKS if name in data}
+            others = {k: v for k, v in arguments.items() if k not in self._page_names}
+            for name in LINKS:
+                if isinstance(pages := self._page_arguments(data.get(name)), dict):
+                    data[name] = others | pages
+                elif name in data:
+                    data[name] = pages
         return data
 
     def _page_arguments(self, link: Any) -> Any:
-        """Return the arguments for another page in place of its URL, which no tool takes."""
+        """Return the arguments that name another page, in place of its URL."""
         if not isinstance(link, str):
             return link
         schemas = {one.name: one.schema for one in self._query}
