@@ -99,7 +99,7 @@ SUITES = {
 }
 
 
-# These wait for other programs most of the time, so they run beside the others.
+# These suites mostly wait for other programs, so they run at the same time as the others.
 BESIDE = ("fields", "fields-postgres", "fields-mariadb", "browser", "clients", "conformance")
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dis
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,7 +35,13 @@ from ..declarations.declaration import prose
 from ..declarations.fields.columns import DECIMAL_ARGUMENT_PATTERN
 from ..declarations.form_values import choices_of, form_field_type, schema_of
 from .form_input import BARE_KEY
-from .serializer_schemas import SerializerInput, json_schema, model_key, output_schema
+from .serializer_schemas import (
+    SerializerInput,
+    json_schema,
+    model_key,
+    openapi_type,
+    output_schema,
+)
 from .views.urls import Route
 
 JSON = dict[str, Any]
@@ -100,7 +106,7 @@ def is_nested(schema: JSON) -> bool:
 class Endpoint:
     """The method of a view that a tool calls. ``action`` is "" for a view that is no viewset.
 
-    ``serializers`` and ``query`` are those that the project's class states for it.
+    ``stated`` has the ``serializer`` and the ``query`` that the project's class states for it.
     """
 
     def __init__(
@@ -541,7 +547,7 @@ def _filter_key(field: Any) -> JSON:
     return model_key(model, field.to_field_name or "pk") if model is not None else dict(BARE_KEY)
 
 
-def query_string(parameters: list[QueryParameter], given: JSON) -> str:
+def query_string(parameters: Sequence[QueryParameter], given: JSON) -> str:
     """Return the query string of the given arguments."""
     return urlencode(
         [
@@ -711,8 +717,6 @@ def _stated_parameters(schema: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_spectacular(one: Any) -> QueryParameter:
-    from .serializer_schemas import openapi_type
-
     schema = openapi_type(one.type)
     schema |= {"enum": list(one.enum)} if one.enum else {}
     if one.many:

@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-# First: without it, the message must say what to install, whatever else is missing.
+# Imported first, so that the error says what to install if REST framework is missing.
 try:
     from rest_framework.settings import api_settings
     from rest_framework.views import APIView, exception_handler
@@ -74,7 +74,7 @@ from .views.execution import (
 )
 from .views.requests import Body, CallSession, ViewRequest
 from .views.response_bodies import body_of, decoded, file_of, is_json, media_type
-from .views.tools import host_problems
+from .views.tools import host_problems, tool_name_of
 from .views.urls import Pattern, Route, Target, routes_to
 from .views.view_declaration import ViewDeclaration
 
@@ -286,7 +286,7 @@ class ViewSetTools(ApiTools):
         options = getattr(callback, "initkwargs", {})
         model = getattr(getattr(self._view, "queryset", None), "model", None)
         base = options.get("basename") or (model and model._meta.model_name)
-        named = self.names.get(entry) or _plain(f"{entry}_{base or _snake(self._view)}")
+        named = self.names.get(entry) or tool_name_of(f"{entry}_{base or _snake(self._view)}")
         methods = [one for one, action in callback.actions.items() if action == entry]
         # An action with several methods is several tools, which need several names.
         return named if len({*methods} & {*METHODS}) == 1 else f"{endpoint.method}_{named}"
@@ -326,11 +326,7 @@ class APIViewTools(ApiTools):
 
 def _snake(view: type) -> str:
     """Return the name of a view in snake case: ``invoice`` for ``InvoiceViewSet``."""
-    return _plain(SUFFIX.sub("", default_name(view)))
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
+    return tool_name_of(SUFFIX.sub("", default_name(view)))
 
 
 class ApiTool(ViewDeclaration, Tool):
@@ -493,7 +489,7 @@ class ApiTool(ViewDeclaration, Tool):
         # The URL prefix, language and time zone of a request: ``target`` reverses URLs with them.
         with request_environment():
             path = _arguments_in(self._parts["URL"], arguments) | self._endpoint.fixed
-            query = query_string([*self._query], arguments)
+            query = query_string(self._query, arguments)
             target = self._route.target(path, query)
             api_request = ApiRequest(self, request, target, self._body_of(arguments))
             with view_response(api_request) as answer:
@@ -527,15 +523,11 @@ class ApiTool(ViewDeclaration, Tool):
         """Return the data. For a page of a list, replace the URLs of other pages."""
         if self._endpoint.paginator is not None and isinstance(data, dict):
             others = {k: v for k, v in arguments.items() if k not in self._page_names}
-            for name in LINKS:
-                if isinstance(pages := self._page_arguments(data.get(name)), dict):
-                    data[name] = others | pages
-                elif name in data:
-                    data[name] = pages
+            data |= {n: self._page_arguments(data[n], others) for n in LINKS if n in data}
         return data
 
-    def _page_arguments(self, link: Any) -> Any:
-        """Return the arguments that name another page, in place of its URL."""
+    def _page_arguments(self, link: Any, others: JSON) -> Any:
+        """Return the arguments for another page in place of its URL: ``others`` and the page."""
         if not isinstance(link, str):
             return link
         schemas = {one.name: one.schema for one in self._query}
@@ -548,7 +540,7 @@ class ApiTool(ViewDeclaration, Tool):
             named = {page: "1"}  # the link to the first page does not name it
         numbers = {k for k in named if schemas[k]["type"] == "integer"}
         named = {k: v for k, v in named.items() if k not in numbers or v.isdecimal()}
-        return {k: int(v) if k in numbers else v for k, v in named.items()}
+        return others | {k: int(v) if k in numbers else v for k, v in named.items()}
 
     @cached_property
     def _page_names(self) -> set[str]:
@@ -614,8 +606,8 @@ class ApiOutput(Output):
         self.embeds = schema is None
 
     def structured(self, value: Any, request: Request) -> Any:
-        # REST framework's representation is what the project's other clients get, so it is sent
-        # even if a serializer writes something that its fields do not tell.
+        # The value is sent as REST framework wrote it, as other clients of the API receive it, even
+        # if the serializer wrote something else than its fields declare.
         if self.schema and (wrong := violations(self.schema, value, formats=False)):
             # Only the paths: the rest of the text contains values of rows.
             paths = ", ".join(dict.fromkeys(one.partition(": ")[0] for one in wrong if ": " in one))

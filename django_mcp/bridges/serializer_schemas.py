@@ -105,7 +105,7 @@ class SerializerInput:
         if isinstance(field, serializers.DictField):
             return {"type": "object", "additionalProperties": self._item(field.child, depth)}
         found = _scalar(field) | _limits(field)
-        # An empty text matches none of these, and is how a client clears the field.
+        # A client clears the field by "", which these keywords would not accept.
         unfit = ("pattern", "format", "minLength") if getattr(field, "allow_blank", False) else ()
         return {key: value for key, value in found.items() if key not in unfit}
 
@@ -180,10 +180,10 @@ def _coerces_integers(field: Any) -> bool:
 
 
 def _returned(method: Callable[..., Any] | None) -> JSON:
-    """Return the schema of what a method returns, from its annotation if that is a plain type."""
+    """Return the schema of a method's result: that of its annotation, if it is a plain type."""
     if method is None:
         return anything()
-    if (stated := _annotation(method)) is not None:
+    if (stated := annotated_schema(method, lambda one: _shown_value(one, 1))) is not None:
         return stated
     try:
         returned = typing.get_type_hints(method).get("return")
@@ -393,7 +393,7 @@ def _or_null(schema: JSON) -> JSON:
 
 
 def _is_file(field: Any) -> bool:
-    """Whether the field takes an upload. A field that reads something else, such as base64, not."""
+    """Whether the field takes an upload, and not something else, such as base64."""
     return isinstance(field, serializers.FileField) and not _is_overridden(
         field, "to_internal_value"
     )
@@ -408,22 +408,18 @@ def _is_overridden(field: Any, method: str) -> bool:
 # Schema hints of drf-spectacular.
 
 
-def annotated_schema(field: Any, schema_of: Callable[[Any], JSON]) -> JSON | None:
-    """Return what ``@extend_schema_field`` says about a field, or None if it says nothing.
+def annotated_schema(stated: Any, schema_of: Callable[[Any], JSON]) -> JSON | None:
+    """Return what ``@extend_schema_field`` says about a field or method, or None if nothing.
 
     ``schema_of`` returns the schema of a serializer field.
     """
-    return _annotation(field, schema_of)
-
-
-def _annotation(stated: Any, schema_of: Callable[[Any], JSON] | None = None) -> JSON | None:
     # drf-spectacular stores hints in this attribute, so it need not be imported or installed.
     hint = (getattr(stated, "_spectacular_annotation", None) or {}).get("field")
     if hint is None:
         return None
     made = hint() if isinstance(hint, type) and issubclass(hint, serializers.Field) else hint
     if isinstance(made, serializers.Field):
-        return schema_of(made) if schema_of else _shown_value(made, 1)
+        return schema_of(made)
     return openapi_type(made)
 
 

@@ -174,9 +174,9 @@ class ViewRequest(WSGIRequest):
     def build_absolute_uri(self, location: str | None = None) -> str:
         """Return an absolute URL. That of the request itself ends in a random fragment."""
         # Django's caches make their keys of this URL. With the fragment, no two requests have the
-        # same key, so no caller gets a response that was stored for somebody else. A method of a
-        # REST framework view has a request of its own: if ``cache_page`` decorates the method, the
-        # response is stored in spite of ``_cache_update_cache``, and nobody reads it.
+        # same key, so no caller gets a response that was stored for somebody else. REST framework
+        # passes another request object to the methods of a view. If ``cache_page`` decorates such a
+        # method, Django stores the response, but under a key that no other request has.
         found = super().build_absolute_uri(location)
         return found + self._fragment if location is None else found
 
