@@ -46,7 +46,7 @@ OF_TOOLS = re.compile(r"PYTHON|VIRTUAL_ENV|DJANGO_|MAKE|MFLAGS|TOOLS_|ATLAS_")
 PATIENCE = 300  # seconds until a server that was started serves
 RELOADING = "reloading."
 AN_ERROR = re.compile(r"Error\b")  # where the page shows one, the command is to fail
-NOTICED = 3  # seconds within which a server sees that a file of its own has changed
+NOTICED = 10  # seconds within which a busy server sees that a file of its own has changed
 
 
 def main(arguments: list[str]) -> int:
