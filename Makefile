@@ -3,7 +3,7 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: help install demo visit test test-all clients lint format types docs flows newcomer requirements databases conformance benchmark trace faults mutations matrix ci atlas-data clean
+.PHONY: help install demo visit test test-all clients lint format types docs messages flows newcomer requirements databases conformance benchmark compare trace faults mutations matrix ci atlas-data clean
 
 help:         ; @$(PYTHON) -m tools help $(ARGS)
 install:      ; @$(PYTHON) -m tools install $(ARGS)
@@ -16,12 +16,14 @@ lint:         ; @$(PYTHON) -m tools lint $(ARGS)
 format:       ; @$(PYTHON) -m tools format $(ARGS)
 types:        ; @$(PYTHON) -m tools types $(ARGS)
 docs:         ; @$(PYTHON) -m tools docs $(ARGS)
+messages:     ; @$(PYTHON) -m tools messages $(ARGS)
 flows:        ; @$(PYTHON) -m tools flows $(ARGS)
 newcomer:     ; @$(PYTHON) -m tools newcomer $(ARGS)
 requirements: ; @$(PYTHON) -m tools requirements $(ARGS)
 databases:    ; @$(PYTHON) -m tools databases $(ARGS)
 conformance:  ; @$(PYTHON) -m tools conformance $(ARGS)
 benchmark:    ; @$(PYTHON) -m tools benchmark $(ARGS)
+compare:      ; @$(PYTHON) -m tools compare $(ARGS)
 trace:        ; @$(PYTHON) -m tools trace $(ARGS)
 faults:       ; @$(PYTHON) -m tools faults $(ARGS)
 mutations:    ; @$(PYTHON) -m tools mutations $(ARGS)

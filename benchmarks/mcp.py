@@ -1,8 +1,9 @@
 """
 The tools that are measured: synchronous, asynchronous, with a query, and with much progress.
 
-Everybody may call them. With `BENCHMARK_TOOLS` there are as many tools. With `BENCHMARK_RESOURCES`
-the rows of `City` are resources, and a tool changes them.
+Everybody may call them. With `BENCHMARK_TOOLS` there are as many tools. With `BENCHMARK_REST`
+the actions of a viewset are tools for users. With `BENCHMARK_RESOURCES` the rows of `City` are
+resources, and a tool changes them.
 """
 
 import asyncio
@@ -95,6 +96,9 @@ async def repeat(request: mcp.Request, count: int) -> str:
     return "x" * count
 
 
+if os.environ.get("BENCHMARK_AUDIT"):
+    mcp.server.audit = True
+
 DECLARED = 9  # tools above
 for number in range(DECLARED, int(os.environ.get("BENCHMARK_TOOLS", 0))):
 
@@ -102,6 +106,15 @@ for number in range(DECLARED, int(os.environ.get("BENCHMARK_TOOLS", 0))):
     async def add_again(request: mcp.Request, a: int, b: int) -> int:
         """Add two numbers."""
         return a + b
+
+
+if os.environ.get("BENCHMARK_REST"):
+    from benchmarks.rest_api import CityViewSet
+    from django_mcp.bridges.rest_framework import ViewSetTools
+
+    @mcp.register(CityViewSet)
+    class CityActions(ViewSetTools):
+        actions = ["list", "retrieve"]
 
 
 if os.environ.get("BENCHMARK_RESOURCES"):

@@ -105,7 +105,7 @@ def make_application() -> Any:
     import django
     from django.conf import settings
 
-    settings.DJANGO_MCP.pop("RATES")  # as a project has it that sets none
+    settings.DJANGO_MCP.pop("THROTTLES")  # as a project has it that sets none
     django.setup()
     import django_mcp as mcp
     from benchmarks.models import City

@@ -73,8 +73,8 @@ def subscribe(number: int) -> None:
                 session=session,
                 digest=digest_of(uri := f"model://benchmarks/city/{key}"),
                 uri=uri,
-                place=f"benchmarks.city {key}",
+                row_ref=f"benchmarks.city {key}",
             )
             for key in islice(keys, SUBSCRIPTIONS_OF_SESSION)
         )
-    change_log.declare(change_log.SESSIONS_HOLDER, ["benchmarks.city"])
+    change_log.store_interests(change_log.SESSIONS_HOLDER, ["benchmarks.city"])

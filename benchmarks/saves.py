@@ -6,11 +6,12 @@ What a save costs with no subscriber, with one, and with 5,000, and a project th
 Rows are saved in turns, each in its own transaction: of a model that is not registered, in this
 process and in one without the app; and of a registered model with no subscription, with 1 and with
 5,000. A many-to-many relation between rows of the unregistered model is added and removed, in both
-processes. On SQLite, each process has files of its own.
+processes. So is a user saved, whose changes the app always watches: all fields, and only the time
+of the last login. On SQLite, each process has files of its own.
 
 Exits with 3 unless 5,000 subscriptions cost at most 1.1 times as much as one, none at most 1.1
-times as much as a model that is not registered, and that at most 1.1 times as much as without the
-app.
+times as much as a model that is not registered, and that model and a user at most 1.1 times as much
+as without the app.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ CITY = "benchmarks.city"
 RATIOS = (
     ("not registered", "without the app"),
     ("add and remove, not registered", "add and remove, without the app"),
+    ("user", "user, without the app"),
+    ("login", "login, without the app"),
     ("no subscriber", "not registered"),
     ("5,000 subscribers", "one subscriber"),
 )
@@ -128,11 +131,19 @@ def measured(rounds: int, saves: int, process: ProcessPoolExecutor) -> dict[str,
         subscribed(count)
         return here(save_city)
 
+    def unfollowed(work: Callable[[], None]) -> list[float]:
+        subscribed(0)
+        return here(work)
+
     cases: dict[str, Callable[[], list[float]]] = {
         "without the app": lambda: elsewhere(save_town),
         "not registered": lambda: here(save_town),
         "add and remove, without the app": lambda: elsewhere(add_and_remove),
         "add and remove, not registered": lambda: here(add_and_remove),
+        "user, without the app": lambda: elsewhere(save_user),
+        "user": lambda: unfollowed(save_user),
+        "login, without the app": lambda: elsewhere(save_login),
+        "login": lambda: unfollowed(save_login),
         "no subscriber": lambda: followed(0),
         "one subscriber": lambda: followed(1),
         "5,000 subscribers": lambda: followed(SUBSCRIBERS),
@@ -172,6 +183,25 @@ def rows() -> tuple[Any, Any, Any]:
     )
 
 
+@cache
+def user() -> Any:
+    from django.contrib.auth import get_user_model
+
+    return get_user_model().objects.create(username="alice")
+
+
+def save_user() -> None:
+    _save(user())
+
+
+def save_login() -> None:
+    """Save what Django saves when a user logs in."""
+    from django.utils import timezone
+
+    user().last_login = timezone.now()
+    _save(user(), ["last_login"])
+
+
 def save_city() -> None:
     _save(rows()[0])
 
@@ -180,11 +210,11 @@ def save_town() -> None:
     _save(rows()[1])
 
 
-def _save(row: Any) -> None:
+def _save(row: Any, update_fields: list[str] | None = None) -> None:
     from django.db import transaction
 
     with transaction.atomic():
-        row.save()
+        row.save(update_fields=update_fields)
 
 
 def add_and_remove() -> None:
@@ -224,12 +254,14 @@ def subscribed(count: int) -> None:
     uris = [f"model://benchmarks/city/{number}" for number in range(count)]
     rows(Subscription).bulk_create(
         [
-            Subscription(session=session, digest=digest_of(uri), uri=uri, place=f"{CITY} {number}")
+            Subscription(
+                session=session, digest=digest_of(uri), uri=uri, row_ref=f"{CITY} {number}"
+            )
             for number, uri in enumerate(uris)
         ],
         batch_size=500,
     )
-    change_log.declare(change_log.SESSIONS_HOLDER, [CITY])
+    change_log.store_interests(change_log.SESSIONS_HOLDER, [CITY])
 
 
 if __name__ == "__main__":

@@ -259,7 +259,7 @@ def all_curves(is_short: bool, is_long: bool) -> list[Curve]:
             "tools",
             "Calls and lists by the number of tools",
             "tools",
-            (10, 100, 500) if is_short else (10, 100, 500, 2_000),
+            (10, 200, 500) if is_short else (10, 100, 500, 2_000),
             [
                 Line("tools/call", add),
                 Line("tools/list, one page of all", list_of(10_000), is_linear=True),
@@ -267,7 +267,7 @@ def all_curves(is_short: bool, is_long: bool) -> list[Curve]:
                     f"tools/list, pages of {PAGE}",
                     list_of(PAGE),
                     {"BENCHMARK_PAGE_SIZE": str(PAGE)},
-                    start=PAGE,
+                    start=PAGE + 1,  # below, there is no next page and no cursor
                 ),
             ],
             "BENCHMARK_TOOLS",

@@ -39,10 +39,22 @@ class RunningServer:
 
     def cpu(self) -> float:
         """Return the seconds of processor time it has used, including those of ended threads."""
-        return time.clock_gettime((~self.process.pid << 3) | CPUCLOCK_SCHED)
+        return cpu_of(self.process.pid)
+
+    def worker(self) -> int:
+        """Return the id of its only child, for servers that answer in a process of their own."""
+        (found,) = (
+            Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        )
+        return int(found)
 
     def log_tail(self) -> str:
         return self.log.read_text(errors="replace")[-4000:]
+
+
+def cpu_of(pid: int) -> float:
+    """Return the seconds of processor time that a process has used, with all its threads."""
+    return time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED)
 
 
 def cores() -> tuple[int, int]:
@@ -63,14 +75,16 @@ def pinned() -> Iterator[None]:
 
 
 @contextmanager
-def running(command: list[str], port: int, environ: dict[str, str]) -> Iterator[RunningServer]:
+def running(
+    command: list[str], port: int, environ: dict[str, str], cwd: Path | str = ROOT
+) -> Iterator[RunningServer]:
     """Start a server by `command` at this port, and stop it at the end."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         log, environ = Path(folder) / "log", os.environ | {"BENCHMARK_FOLDER": folder} | environ
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
-                cwd=ROOT,
+                cwd=cwd,
                 env=environ,
                 stdout=output,
                 stderr=output,

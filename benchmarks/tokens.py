@@ -1,6 +1,8 @@
 """
 A user, a client and its access token in the authorization server, among many others.
 
+With `BENCHMARK_REST` the user has the same token in REST framework's own table.
+
 The first process that starts makes them. With `BENCHMARK_CLIENTS` there are as many more clients
 that have registered and were not authorized yet.
 """
@@ -35,6 +37,10 @@ def fill() -> None:
     tokens.objects.bulk_create(
         token(user, mine, secret) for user, secret in zip(people, secrets, strict=True)
     )
+    if os.environ.get("BENCHMARK_REST"):
+        from rest_framework.authtoken.models import Token
+
+        Token.objects.create(key=SECRET, user=people[0])
     add_unauthorized(int(os.environ.get("BENCHMARK_CLIENTS", 0)))
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .auth.principal import Auth as Auth
     from .auth.principal import Principal as Principal
     from .auth.principal import TokenVerifier as TokenVerifier
+    from .bridges.admin_site import register_admin as register_admin
+    from .bridges.commands import command_tool as command_tool
     from .changes.api import notify_changed as notify_changed
     from .changes.api import notify_elicitation_complete as notify_elicitation_complete
     from .changes.api import notify_list_changed as notify_list_changed
@@ -30,13 +32,16 @@ if TYPE_CHECKING:
     from .declarations.content import Message as Message
     from .declarations.content import ResourceLink as ResourceLink
     from .declarations.content import Text as Text
+    from .declarations.content import read_file as read_file
     from .declarations.decorators import prompt as prompt
     from .declarations.decorators import register as register
+    from .declarations.decorators import register_models as register_models
     from .declarations.decorators import resource as resource
     from .declarations.decorators import tool as tool
     from .declarations.fields.field_types import FieldType as FieldType
     from .declarations.fields.field_types import register_field_type as register_field_type
-    from .declarations.files import read_file as read_file
+    from .declarations.fields.full_text import FullTextSearch as FullTextSearch
+    from .declarations.fields.vectors import VectorSearch as VectorSearch
     from .declarations.model_resources import ModelResource as ModelResource
     from .declarations.permissions import AUTHENTICATED as AUTHENTICATED
     from .declarations.permissions import PUBLIC as PUBLIC
@@ -50,9 +55,15 @@ if TYPE_CHECKING:
     from .declarations.resources import Resource as Resource
     from .declarations.returned_rows import trusted as trusted
     from .declarations.server import Server as Server
+    from .declarations.throttles import ClientThrottle as ClientThrottle
+    from .declarations.throttles import Throttle as Throttle
+    from .declarations.throttles import TotalThrottle as TotalThrottle
+    from .declarations.throttles import UserThrottle as UserThrottle
     from .declarations.tools import Tool as Tool
+    from .declarations.ui import UI as UI
     from .exceptions import ClientError as ClientError
     from .exceptions import Declined as Declined
+    from .exceptions import Throttled as Throttled
     from .exceptions import TimedOut as TimedOut
     from .exceptions import ToolError as ToolError
     from .exceptions import Unsupported as Unsupported
@@ -64,14 +75,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "bridges.commands": ["command_tool"],
     "conf": ["Scope"],
     "declarations.completions": ["Complete"],
     "declarations.content": [
         "Annotations", "Audio", "Contents", "EmbeddedResource", "Icon", "Image", "Message",
-        "ResourceLink", "Text",
+        "ResourceLink", "Text", "read_file",
     ],
-    "declarations.decorators": ["prompt", "register", "resource", "tool"],
-    "declarations.files": ["read_file"],
+    "declarations.decorators": [
+        "prompt", "register", "register_models", "resource", "tool",
+    ],
     "declarations.arguments": ["Header"],
     "declarations.model_resources": ["ModelResource"],
     "declarations.permissions": ["AUTHENTICATED", "PUBLIC"],
@@ -80,15 +93,21 @@ _PUBLIC = {
     "declarations.request": ["Request"],
     "declarations.resources": ["Resource"],
     "declarations.returned_rows": ["trusted"],
+    "declarations.fields.full_text": ["FullTextSearch"],
+    "declarations.fields.vectors": ["VectorSearch"],
     "declarations.fields.field_types": ["FieldType", "register_field_type"],
     "declarations.server": ["Server"],
+    "declarations.throttles": ["ClientThrottle", "Throttle", "TotalThrottle", "UserThrottle"],
     "declarations.tools": ["Tool"],
+    "declarations.ui": ["UI"],
+    "bridges.admin_site": ["register_admin"],
     "changes.api": [
         "notify_changed", "notify_elicitation_complete", "notify_list_changed",
         "notify_permissions_changed",
     ],
     "exceptions": [
-        "ClientError", "Declined", "TimedOut", "ToolError", "Unsupported", "UrlRequired",
+        "ClientError", "Declined", "Throttled", "TimedOut", "ToolError", "Unsupported",
+        "UrlRequired",
     ],
     "auth.principal": ["Auth", "Principal", "TokenVerifier"],
     "protocol.jsonrpc": ["ProtocolError"],

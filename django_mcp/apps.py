@@ -18,6 +18,7 @@ from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
 if TYPE_CHECKING:
+    from .auth.kill_switches import ActiveKillSwitch
     from .declarations.declaration import Declaration
     from .declarations.model_resources import ModelResource
 
@@ -27,30 +28,43 @@ HELP = frozenset(("-h", "--help"))
 def operations_of(resource: ModelResource) -> Iterable[Declaration]:
     """Return the tools that write rows of ``resource``.
 
-    The bridge is imported on the first call, not when Django starts.
+    The bridge is imported for the first resource with ``operations``, not when Django starts.
     """
+    if not resource.operations:
+        return ()
     from .bridges.model_operations import operations_of
 
     return operations_of(resource)
 
 
-def switched_off() -> frozenset[tuple[str, str]]:
-    """Return the server and the name of everything that is switched off, by one query.
+def switched_off() -> frozenset[ActiveKillSwitch]:
+    """Return all kill switches, by one query.
 
     Before the first migration that is nothing, and reading does not create a SQLite file.
     """
+    from .auth.kill_switches import ActiveKillSwitch
     from .models import Switch
     from .storage.databases import is_there
 
-    rows = Switch.objects.values_list("server", "thing")
+    rows = Switch.objects.values_list(*ActiveKillSwitch._fields)
     if not is_there(rows.db):
         return frozenset()
     try:
-        return frozenset(rows)
+        return frozenset(map(ActiveKillSwitch._make, rows))
     except (OperationalError, ProgrammingError):
         if Switch._meta.db_table in connections[rows.db].introspection.table_names():
             raise
         return frozenset()
+
+
+def describe_calls_to_sentry() -> None:
+    """Give Sentry the name, the user and the tool of each call."""
+    from .calls.records import wrappers
+    from .sentry import describe_to_sentry, remove_variables
+
+    if describe_to_sentry not in wrappers:
+        wrappers.append(describe_to_sentry)
+        sys.modules["sentry_sdk"].scope.add_global_event_processor(remove_variables)
 
 
 class SimpleMCPConfig(AppConfig):
@@ -75,6 +89,7 @@ class SimpleMCPConfig(AppConfig):
             check_changes,
             check_declarations,
             check_deployment,
+            check_full_text,
             check_issuers,
             check_session_database,
             check_settings,
@@ -87,6 +102,7 @@ class SimpleMCPConfig(AppConfig):
         checks.register(check_deployment, "django_mcp", deploy=True)
         checks.register(check_issuers, "django_mcp")
         checks.register(check_changes, checks.Tags.database)
+        checks.register(check_full_text, checks.Tags.database)
         checks.register(check_declarations, "django_mcp")
         checks.register(check_urls, checks.Tags.urls)
         kill_switches.source[:] = [switched_off]
@@ -94,6 +110,8 @@ class SimpleMCPConfig(AppConfig):
         if operations_of not in model_extensions:
             model_extensions.append(operations_of)
         receivers.connect_all()
+        if "sentry_sdk" in sys.modules:  # the project uses it, and imports it in its settings
+            describe_calls_to_sentry()
 
 
 class MCPConfig(SimpleMCPConfig):

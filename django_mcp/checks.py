@@ -2,15 +2,14 @@
 System checks for the setting ``DJANGO_MCP``, the databases, the deployment and all declarations.
 
 Every message has an id and a hint. ``check_deployment`` runs with ``check --deploy``, and
-``check_changes`` with ``check --database``. A project that declares nothing imports neither
-pydantic nor a transport for these checks.
+``check_changes`` and ``check_full_text`` with ``check --database``. A project that declares nothing
+imports neither pydantic nor a transport for these checks.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -37,7 +36,6 @@ DEFAULT_POOL_SIZE = 4  # default size of psycopg's pool
 # authenticate, send heartbeats and follow changes.
 OWN_CONNECTIONS = 11
 PROXY_IDLE_SECONDS = 60  # seconds after which proxies close an idle connection by default
-RATE = re.compile(r"[1-9][0-9]*/[1-9][0-9]*\Z")
 
 
 def check_settings(**kwargs: Any) -> Sequence[CheckMessage]:
@@ -47,7 +45,14 @@ def check_settings(**kwargs: Any) -> Sequence[CheckMessage]:
         message = f"DJANGO_MCP is of type {type(given).__name__}."
         return [Error(message, hint="It must be a dict.", id="django_mcp.E093")]
     wrong = [*_unknown_keys(), *_bad_values(given)]
-    return wrong or [*_bad_url(), *_bad_around(), *_bad_verifiers(), *_bad_rates(), *_bad_scopes()]
+    return wrong or [
+        *_bad_url(),
+        *_bad_around(),
+        *_bad_verifiers(),
+        *_bad_throttles(),
+        *_bad_scopes(),
+        *_bad_approvals(),
+    ]
 
 
 def _unknown_keys() -> Iterator[CheckMessage]:
@@ -61,8 +66,8 @@ def _bad_values(given: dict[str, Any]) -> Iterator[CheckMessage]:
     for key, value in given.items():
         kind = type(DEFAULTS.get(key, value))
         if kind in TYPE_NAMES and not _is_of(kind, value):
-            message = f"DJANGO_MCP[{key!r}] is {value!r}."
-            yield Error(message, hint=f"It must be {TYPE_NAMES[kind]}.", id="django_mcp.E094")
+            message = f"DJANGO_MCP[{key!r}] is {value!r}: it must be {TYPE_NAMES[kind]}."
+            yield Error(message, hint="See the reference of settings.", id="django_mcp.E094")
 
 
 def _is_of(kind: type, value: Any) -> bool:
@@ -120,22 +125,43 @@ def _wrong_with_verifier(path: str) -> str | None:
     return None
 
 
-def _bad_rates() -> Iterator[CheckMessage]:
-    if not settings.RATES:
+def _bad_throttles() -> Iterator[CheckMessage]:
+    if not settings.THROTTLES:
         return
-    from .calls.rate_limits import DEFAULTS as KNOWN
+    from .calls.throttling import DEFAULTS as KNOWN
+    from .declarations.throttles import parse_rate
 
-    for kind, rate in settings.RATES.items():
-        if kind not in KNOWN or not (rate is None or (isinstance(rate, str) and RATE.match(rate))):
+    for kind, rate in settings.THROTTLES.items():
+        try:
+            is_valid = kind in KNOWN and (rate is None or bool(parse_rate(rate)))
+        except ValueError:
+            is_valid = False
+        if not is_valid:
             known = ", ".join(KNOWN)
-            hint = f'Map each of {known} to "number/seconds", or to None for no limit.'
-            yield Error(f"RATES: {kind!r} is {rate!r}.", hint=hint, id="django_mcp.E095")
+            hint = f'Map each of {known} to a rate such as "600/min", or to None for no limit.'
+            yield Error(f"THROTTLES: {kind!r} is {rate!r}.", hint=hint, id="django_mcp.E095")
 
 
 def _bad_scopes() -> Iterator[CheckMessage]:
     if wrong := scopes.problem(settings.SCOPES):
-        hint = 'Such as {"mcp": mcp.Scope("Use it with your permissions", covers=["*"])}.'
+        hint = 'Write {"mcp": mcp.Scope("Use it with your permissions", covers=["*"])}.'
         yield Error(f"SCOPES: {wrong}", hint=hint, id="django_mcp.E089")
+
+
+def _bad_approvals() -> Iterator[CheckMessage]:
+    if not settings.APPROVALS:
+        return
+    from .calls.approvals import DEFAULTS as KNOWN
+
+    for key, value in settings.APPROVALS.items():
+        if key == "MAIL":
+            is_valid = isinstance(value, bool)
+        else:
+            is_valid = _is_of(int, value) or (key == "WAIT" and value == 0)
+        if key not in KNOWN or not is_valid:
+            hint = 'Write {"LIFETIME": 86400, "WAIT": 45, "MAIL": True}, with times in seconds.'
+            message = f"APPROVALS: {key!r} is {value!r}, which is not valid."
+            yield Error(message, hint=hint, id="django_mcp.E088")
 
 
 def check_issuers(**kwargs: Any) -> Sequence[CheckMessage]:
@@ -176,7 +202,7 @@ def _bad_router(alias: str) -> Iterator[CheckMessage]:
 
     if router.db_for_write(Session) != alias or not router.allow_migrate_model(alias, Session):
         message = f"DJANGO_MCP['DATABASE'] is {alias!r}, but no router sends sessions there."
-        hint = 'Add "django_mcp.storage.router.DeliveryRouter" to DATABASE_ROUTERS, at the front.'
+        hint = 'Add "django_mcp.storage.router.StorageRouter" to DATABASE_ROUTERS, at the front.'
         yield Error(message, hint=hint, id="django_mcp.E098")
 
 
@@ -361,11 +387,11 @@ def _any_host() -> Iterator[CheckMessage]:
 
 def _long_silence() -> Iterator[CheckMessage]:
     if settings.KEEPALIVE >= PROXY_IDLE_SECONDS:
-        message = f"Streams are silent for {settings.KEEPALIVE} seconds, and proxies end them."
-        hint = (
-            f"Set KEEPALIVE well below {PROXY_IDLE_SECONDS} seconds: nginx closes connections that "
-            "are idle for so long."
+        message = (
+            f"KEEPALIVE is {settings.KEEPALIVE} seconds. Proxies such as nginx close streams that "
+            f"send nothing for {PROXY_IDLE_SECONDS} seconds."
         )
+        hint = f"Set KEEPALIVE well below {PROXY_IDLE_SECONDS} seconds."
         yield Warning(message, hint=hint, id="django_mcp.W167")
 
 
@@ -378,7 +404,9 @@ def _no_public_url() -> Iterator[CheckMessage]:
     given = settings.given()
     if "URL" in given and not _is_of_this_machine(given["URL"]):
         return
-    message = f"DJANGO_MCP['URL'] is {settings.URL!r}: clients elsewhere cannot connect to that."
+    message = (
+        f"DJANGO_MCP['URL'] is {settings.URL!r}, which clients on other machines cannot reach."
+    )
     hint = 'Set the public origin of the site, such as "https://shop.example".'
     yield Warning(message, hint=hint, id="django_mcp.W169")
 
@@ -423,6 +451,28 @@ def _missing_table_warning(alias: str) -> CheckMessage:
     return Warning(message, hint=hint, id="django_mcp.W145")
 
 
+def check_full_text(
+    databases: Sequence[str] | None = None, **kwargs: Any
+) -> Sequence[CheckMessage]:
+    """Warn if a full-text search of a model resource lacks its index or table.
+
+    Runs with ``check --database``.
+    """
+    from .declarations.server import servers
+
+    served = [server for server in servers() if not server._is_empty] if databases else []
+    if not served:
+        return []
+    from .declarations.catalog import full_text_warnings
+
+    return [
+        message
+        for server in served
+        if not any(found.is_serious() for found in server.check())
+        for message in full_text_warnings(server._catalog, databases or [])
+    ]
+
+
 def check_declarations(**kwargs: Any) -> Sequence[CheckMessage]:
     """Check everything that ``mcp.py`` modules declare, on every server."""
     from .declarations.server import servers
@@ -432,14 +482,35 @@ def check_declarations(**kwargs: Any) -> Sequence[CheckMessage]:
     from .declarations.fields.field_types import registration_problems
 
     found = [message for server in servers() for message in _messages_of(server)]
+    # Without valid settings and declarations, throttles cannot be read.
+    if not any(message.is_serious() for message in (*check_settings(), *found)):
+        found += _cache_warnings()
     return [*found, *registration_problems()]
+
+
+def _cache_warnings() -> list[CheckMessage]:
+    """Return a warning for each cache that counts throttles, but not for all workers."""
+    from .calls.throttling import declared_throttles
+    from .declarations.server import servers
+    from .declarations.throttles import cache_problem
+
+    declared = [
+        one for server in servers() if not server._is_empty for one in declared_throttles(server)
+    ]
+    hint = "Use Redis or Memcached: in CACHES, or in another cache that Throttle.cache names."
+    aliases = dict.fromkeys(one.throttle.cache for one in declared)
+    return [
+        Warning(f"The cache {alias!r} counts throttles. {problem}", hint=hint, id="django_mcp.W157")
+        for alias in aliases
+        if (problem := cache_problem(alias, is_debug=django_settings.DEBUG))
+    ]
 
 
 def _messages_of(server: Server) -> Iterator[CheckMessage]:
     found = server.check()
     yield from found
     if not server._is_empty and not any(message.is_serious() for message in found):
-        from .declarations.model_checks import unreachable
+        from .declarations.catalog import unreachable
 
         yield from unreachable(server._catalog)
 

@@ -2,8 +2,8 @@
 The setting ``DJANGO_MCP`` and its defaults.
 
 Code reads ``settings.NAME`` when it uses a value, never at import, so that ``override_settings``
-works. There are at most twenty-one keys. Where Django has a setting for something, that one is used
-instead of a key. ``project`` caches Django's own settings for code on the path of every request.
+works. Where Django has a setting for something, that one is used instead of a key. ``project``
+caches Django's own settings for code on the path of every request.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from django.core.signals import setting_changed
 class Scope:
     """A scope that clients may request.
 
-    ``words`` is the description for the person who grants it. ``covers`` is a sequence of
+    ``description`` is for the person who grants it. ``covers`` is a sequence of
     ``fnmatch`` patterns and of names of other scopes, which are included. A pattern is matched
     against Django's permission codenames ("shop.view_*"). Declarations without one have a name such
     as "tool:close_month". A scope always covers its own name.
     """
 
-    words: Any
+    description: Any
     covers: Sequence[str] = ()
 
     def __str__(self) -> str:
-        return str(self.words)
+        return str(self.description)
 
 
 DEFAULTS: dict[str, Any] = {
@@ -45,6 +45,8 @@ DEFAULTS: dict[str, Any] = {
     "SCOPES": {"mcp": Scope("Use it with your permissions", covers=("*",))},
     # Settings of the embedded authorization server: see ``django_mcp.oauth.conf``.
     "OAUTH": {},
+    # Calls that a second person approves: see ``calls.approvals.DEFAULTS``.
+    "APPROVALS": {},
     # Items per page of a list.
     "PAGE_SIZE": 100,
     # Threads for the project's synchronous code, and calls that may wait for a thread.
@@ -52,9 +54,9 @@ DEFAULTS: dict[str, Any] = {
     "QUEUE": 100,
     # Calls that one connection may run at the same time.
     "CONCURRENT_CALLS": 64,
-    # Rate limits per principal and server as "number/seconds", for calls, completions, log messages
-    # and progress.
-    "RATES": {},
+    # Rates per user and server, such as "600/min", of "calls", "completions", "log" and "progress".
+    # None means no limit.
+    "THROTTLES": {},
     # Seconds until an unanswered question is withdrawn, and questions that one call may ask.
     "QUESTION_TIMEOUT": 600,
     "QUESTION_ROUNDS": 20,
@@ -76,6 +78,8 @@ DEFAULTS: dict[str, Any] = {
     # Seconds for which a session may be idle, and sessions that one owner may have.
     "SESSION_LIFETIME": 86_400,
     "SESSIONS": 1_000,
+    # Days for which entries of the audit log are kept. None keeps them for ever.
+    "AUDIT_DAYS": 365,
     # Messages that one stream may hold. The final response is stored in addition.
     "EVENTS": 50_000,
 }

@@ -11,6 +11,7 @@ Subclasses of ``RunEnded`` end a run of a call so that the call continues later 
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable, Sequence
 from inspect import cleandoc
@@ -43,6 +44,28 @@ class ToolError(Exception):
 
 class TooLarge(ToolError):
     """The answer is larger than the database takes at once. Ask for less at once."""
+
+
+class Throttled(ToolError):
+    """This was called too often."""
+
+    def __init__(self, message: str | None = None, *, wait: float) -> None:
+        """``wait`` is in how many seconds a call can succeed. The text says so."""
+        said = message or _docstring(type(self))
+        super().__init__(f"{said} Try again in {_duration(wait)}.")
+        self.wait = wait
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration as a model reads it without computing: "12 s", "3 hours"."""
+    for unit, name in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= 2 * unit:
+            return f"{math.ceil(seconds / unit)} {name}"
+    return f"{max(1, math.ceil(seconds))} s"
+
+
+class TimeLimitExceeded(ToolError):
+    """It took longer than it may take, and was stopped."""
 
 
 class Declined(ToolError):
@@ -83,14 +106,14 @@ class UrlRequired(ToolError):
     def __init__(self, message: str, url: str) -> None:
         self.id = uuid.uuid4().hex
         super().__init__(f"{message} Open {self._placed(url)} and try again.")
-        self.prompt, self.template, self.url = message, url, self._placed(url)
+        self._prompt, self._template, self.url = message, url, self._placed(url)
 
     def _placed(self, url: str) -> str:
         return url.replace("{elicitation_id}", self.id)
 
 
 class InsufficientScope(ToolError):
-    """The client's token is too narrow for it; ``scopes`` are all that this asks for."""
+    """The client's token lacks scopes for it; ``scopes`` are all that this asks for."""
 
     def __init__(self, scopes: Sequence[str], message: str | None = None) -> None:
         names = " ".join(scopes)
@@ -152,6 +175,17 @@ class OnceNeeded(RunEnded):
 
 class Stopped(RunEnded):
     """The call was cancelled. Nobody waits for its response."""
+
+
+class ApprovalRequired(RunEnded):
+    """The call waits for the decision of a second person about the request ``approval``.
+
+    The approver needs ``permission``. ``is_new`` says that this run has made the request.
+    """
+
+    def __init__(self, approval: int, permission: str, *, is_new: bool) -> None:
+        super().__init__()
+        self.approval, self.permission, self.is_new = approval, permission, is_new
 
 
 class CallParked(RunEnded):

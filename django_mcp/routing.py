@@ -26,8 +26,8 @@ def as_asgi(server: Server) -> Application:
     """Return the endpoint of one server as an ASGI application. Raise ``Misdeclared``."""
     server.ready()
     page = None if server.page is None else page_of(server)
-    made: Application = MCPConsumer.as_asgi(server=server, page=page)
-    return made
+    # One consumer for all requests, because it stores nothing about them.
+    return MCPConsumer(server, page)
 
 
 def mount(django: Application, *, health: str | None = None) -> Application:

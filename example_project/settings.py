@@ -29,6 +29,8 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.staticfiles",
     "oauth2_provider",
+    "rest_framework",
+    "django_filters",
     "django_mcp",
     "django_mcp.oauth",
     "example_project.atlas",
@@ -77,7 +79,7 @@ DATABASES = {
     # Sessions over HTTP have a file of their own, so that they never wait for a tool's transaction.
     "mcp": sqlite(DATABASE.with_name("mcp.sqlite3")),
 }
-DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
+DATABASE_ROUTERS = ["django_mcp.storage.router.StorageRouter"]
 # All processes share this cache. The database makes `add` atomic, which one-time checks need.
 # `createcachetable` creates its table.
 CACHES = {
@@ -98,6 +100,11 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+}
 
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = LOGOUT_REDIRECT_URL = "/mcp"  # most users have no access to the admin

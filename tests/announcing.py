@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeVar
 from unittest import mock
 
 from django_mcp.changes.change_set import ChangeSet
-from django_mcp.changes.feed import deliver_here
+from django_mcp.changes.feed import deliver_local_changes
 
 
 class AnnouncementObserver(Protocol):
@@ -39,7 +39,7 @@ class Announcement:
 
 
 def announce(announcement: Announcement) -> None:
-    deliver_here(announcement.server, announcement.changes)
+    deliver_local_changes(announcement.server, announcement.changes)
 
 
 @contextmanager
@@ -48,10 +48,10 @@ def observing(observer: T) -> Iterator[T]:
 
     def deliver(server: str, changes: ChangeSet) -> None:
         observer.receive(server, changes)
-        deliver_here(server, changes)
+        deliver_local_changes(server, changes)
 
     with (
-        mock.patch("django_mcp.changes.capture.has_clients", return_value=True),
-        mock.patch("django_mcp.changes.capture.deliver_here", deliver),
+        mock.patch("django_mcp.changes.capture.has_followers", return_value=True),
+        mock.patch("django_mcp.changes.capture.deliver_local_changes", deliver),
     ):
         yield observer

@@ -19,6 +19,7 @@ from django.contrib.auth.models import AnonymousUser
 
 from django_mcp.auth.principal import Principal
 from django_mcp.declarations.server import Server, default_server
+from django_mcp.protocol.jsonrpc import encode
 from django_mcp.protocol.revisions import LATEST, REVISIONS, Revision
 from django_mcp.testing.async_client import EVERYTHING
 from django_mcp.testing.results import RpcError
@@ -26,6 +27,7 @@ from django_mcp.transports.pipe import Conversation
 
 from .oracle import message_conforms
 
+CLIENT_INFO = {"name": "tests", "version": "1"}
 PREFIX = "io.modelcontextprotocol/"
 SECONDS = 60  # to wait for what comes at once, however busy the machine is
 JSON = dict[str, Any]
@@ -62,7 +64,7 @@ class Speaker:
         return {
             "protocolVersion": self.revision.name,
             "capabilities": self.capabilities,
-            "clientInfo": {"name": "tests", "version": "1"},
+            "clientInfo": CLIENT_INFO,
         }
 
     def envelope(self) -> JSON:
@@ -70,7 +72,7 @@ class Speaker:
         level = {PREFIX + "logLevel": self.log_level} if self.log_level else {}
         return {
             PREFIX + "protocolVersion": self.revision.name,
-            PREFIX + "clientInfo": {"name": "tests", "version": "1"},
+            PREFIX + "clientInfo": CLIENT_INFO,
             PREFIX + "clientCapabilities": self.capabilities,
         } | level
 
@@ -183,7 +185,7 @@ class Client(Speaker):
     # What comes.
 
     def _sent(self, message: Any) -> None:
-        copied = json.loads(json.dumps(message))
+        copied = json.loads(encode(message))
         self._loop.call_soon_threadsafe(self._take, copied)
 
     def _take(self, message: Any) -> None:

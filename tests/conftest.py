@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from django.dispatch import receiver
 from django.test.utils import CaptureQueriesContext
 from hypothesis import settings as hypothesis
 
-from django_mcp.calls import rate_limits
+from django_mcp.auth import kill_switches
+from django_mcp.calls import execution, throttling
 from django_mcp.changes import receivers
 from django_mcp.declarations import server as declared_servers
 from django_mcp.declarations.server import Server
@@ -56,7 +57,7 @@ SLOW = {
     TESTS / name
     for name in (
         "browser", "clients", "conformance", "docs", "example_project", "faults", "fields",
-        "hosts", "mutations", "restarts", "tools",
+        "hosts", "mutations", "object_permissions", "restarts", "tenants", "tools",
     )
 }  # fmt: skip
 
@@ -113,10 +114,11 @@ def _give_all_databases(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _jobs_on_test_connections(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run jobs on the connections of the test, inside its transaction."""
-    rate_limits.forget()
+    throttling.forget()
     outages.forget()
     if not _in_transaction(request):
-        yield
+        with _no_kill_switches() if not _uses_database(request) else nullcontext():
+            yield
         _end_heartbeat()
         _close_connections_of_ended_threads()
         return
@@ -141,6 +143,19 @@ def _restore_servers() -> Iterator[None]:
         for signal, before in zip(SIGNALS, connected, strict=True):
             signal.receivers = before
             signal.sender_receivers_cache.clear()
+
+
+@pytest.fixture(autouse=True)
+def _clients_are_closed() -> Iterator[None]:
+    """Fail a test that does not close a client of ``django_mcp.testing``.
+
+    An open client records the queries of all calls, so asynchronous tools of later tests would use
+    threads (``execution.around``).
+    """
+    around = execution.around  # a test may have replaced the attribute when this fixture ends
+    before = list(around)
+    yield
+    assert around == before, "The test has not closed a client."
 
 
 @pytest.fixture
@@ -194,6 +209,24 @@ def _end_heartbeat() -> None:
         lease.forget()
 
 
+def _uses_database(request: pytest.FixtureRequest) -> bool:
+    marker = request.node.get_closest_marker("django_db")
+    return marker is not None or not DATABASE_FIXTURES.isdisjoint(request.fixturenames)
+
+
+@contextmanager
+def _no_kill_switches() -> Iterator[None]:
+    """Let tools run in a test without a database, from which each call reads the kill switches."""
+    # The same list is filled again: a test may have replaced the attribute, and ``monkeypatch``
+    # may not have restored it yet.
+    source = kill_switches.source
+    functions = list(source)
+    source.clear()
+    yield
+    source[:] = functions
+    kill_switches.forget()
+
+
 def _in_transaction(request: pytest.FixtureRequest) -> bool:
     """Whether the test uses a database inside one transaction."""
     marker = request.node.get_closest_marker("django_db")
@@ -225,7 +258,7 @@ def shared_db(transactional_db: None, tmp_path: Any) -> Iterator[None]:
 
 def _shut_down_pools() -> None:
     """Shut down all pools, because their threads have connections to the previous database."""
-    for pool in threads.all():
+    for pool in threads.pools():
         pool.shutdown()
 
 

@@ -44,7 +44,7 @@ if DATABASE == "mariadb":
     pymysql.install_as_MySQLdb()
 
 DATABASES = {"default": DATABASES[DATABASE]}
-DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
+DATABASE_ROUTERS = ["django_mcp.storage.router.StorageRouter"]
 LOG = "mcp" if DATABASE == "sqlite" else "default"
 if LOG == "mcp":
     # A real file: threads of their own write to it at once.
@@ -71,8 +71,11 @@ INSTALLED_APPS = [
     "django_mcp",
     "django_mcp.oauth",
     "tests.canaries",
+    "tests.leaks",
     "tests.shop",
+    "tests.polls",
     "tests.snippets",
+    "tests.employees",
 ]
 OAUTH2_PROVIDER = dot_settings("https://shop.example")
 MIDDLEWARE = [
@@ -94,3 +97,5 @@ TEMPLATES = [
     }
 ]
 DJANGO_MCP = {"URL": "https://shop.example", "DATABASE": LOG}
+# Django before 6.1 ignores it, and Django 6.1 warns of a project that sends mail without it.
+MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}

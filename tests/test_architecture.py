@@ -16,7 +16,7 @@ PACKAGE = ROOT / "django_mcp"
 # Packages and modules of ``django_mcp``, by level. Those of one set may import each other.
 LEVELS: list[list[set[str]]] = [
     [{"protocol"}],
-    [{"exceptions", "conf", "runtime", "auth"}],
+    [{"exceptions", "signals", "conf", "runtime", "auth"}],
     [{"declarations"}, {"models", "storage", "migrations"}],
     [{"calls"}],
     [{"changes"}],
@@ -26,10 +26,13 @@ LEVELS: list[list[set[str]]] = [
         {
             "apps",
             "routing",
+            "templatetags",
             "checks",
             "admin",
             "urls",
             "web",
+            "sentry",
+            "telemetry",
             "testing",
             "management",
         }
@@ -46,17 +49,9 @@ GROUPS = {
 # ``django_mcp/__init__.py`` imports every package lazily, so only the top level may import it.
 PUBLIC = "__init__"
 
-# The classes of these modules are parameters of code in most modules of the package, and hold each
-# other: a request has a server, the server a catalog, the catalog its declarations. A module may
-# import them for type checking although they import the module. The calls of a session know their
-# manager in the same way.
-NAMED_IN_ANNOTATIONS = {
-    "django_mcp.calls.session_calls",
-    *(
-        f"django_mcp.declarations.{name}"
-        for name in ("catalog", "declaration", "model_resources", "request", "server")
-    ),
-}
+# A ``Request`` has a ``Server``, a server has declarations, and everything that a project declares
+# takes a ``Request``. So the modules that these two classes need may import them for type checking.
+NAMED_IN_ANNOTATIONS = {"django_mcp.declarations.request", "django_mcp.declarations.server"}
 
 # Modules that run before anything is installed, or that must not depend on what is.
 STANDARD_LIBRARY_ONLY = {
@@ -241,6 +236,23 @@ def duplicate_classes(root: Path) -> Iterator[str]:
     yield from (f"{name}: {', '.join(at)}" for name, at in found.items() if len(at) > 1)
 
 
+def undocumented_modules(root: Path) -> Iterator[str]:
+    """Return modules that the docstring of their package does not name.
+
+    The root package is left out, as the table of levels has its modules.
+    """
+    package = root / PACKAGE.name
+    for path in sources(package):
+        one = path.parent if path.name == "__init__.py" else path
+        folder, name = one.parent, one.stem
+        if package in (one, folder):
+            continue
+        if folder.name == "commands" or name in ("management", "commands"):
+            continue  # Django prescribes these
+        if f"``{name}``" not in (ast.get_docstring(parsed(folder / "__init__.py")) or ""):
+            yield path.relative_to(root).as_posix()
+
+
 def test_packages_import_only_lower_levels():
     assert not list(layer_errors(ROOT))
 
@@ -273,6 +285,10 @@ def test_importing_django_mcp_imports_no_submodule():
 
 def test_class_names_are_unique():
     assert not list(duplicate_classes(ROOT))
+
+
+def test_docstrings_of_packages_name_their_modules():
+    assert not list(undocumented_modules(ROOT))
 
 
 def test_only_an_app_has_a_models_module():

@@ -7,8 +7,8 @@ from django.test import override_settings
 from django_mcp.conf import DEFAULTS, Project, Settings, settings
 
 
-def test_setting_has_at_most_twenty_one_keys():
-    assert len(DEFAULTS) <= 21 and all(key.isupper() for key in DEFAULTS)
+def test_setting_has_at_most_twenty_five_keys():
+    assert len(DEFAULTS) <= 25 and all(key.isupper() for key in DEFAULTS)
 
 
 @pytest.mark.parametrize("key", DEFAULTS)
@@ -57,8 +57,8 @@ def test_other_settings_cause_no_reload():
 
 
 def test_defaults_are_never_modified():
-    with override_settings(DJANGO_MCP={"RATES": {"calls": "1/1"}}):
-        assert settings.RATES == {"calls": "1/1"} and DEFAULTS["RATES"] == {}
+    with override_settings(DJANGO_MCP={"THROTTLES": {"calls": "1/s"}}):
+        assert settings.THROTTLES == {"calls": "1/s"} and DEFAULTS["THROTTLES"] == {}
 
 
 def test_unknown_keys_are_reported():

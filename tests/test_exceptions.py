@@ -81,7 +81,7 @@ def test_url_required_contains_url_and_id():
     other = mcp.UrlRequired("Pay first.", "https://shop.example/pay")
     assert error.url == f"https://shop.example/pay?id={error.id}" and error.id != other.id
     assert error.message == f"Pay first. Open {error.url} and try again."
-    assert error.prompt == "Pay first." and error.template.endswith("{elicitation_id}")
+    assert error._prompt == "Pay first." and error._template.endswith("{elicitation_id}")
 
 
 def test_declaration_errors_are_improperly_configured():

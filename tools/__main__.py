@@ -34,7 +34,9 @@ COMMANDS = {
     ),
     "test": Command("test", "run the quick tests on SQLite"),
     "test-all": Command(
-        "test_all", "run all tests, on every available database", extras=("test", "field-packages")
+        "test_all",
+        "run all tests, on every available database",
+        extras=("test", "field-packages", "recipe-packages"),
     ),
     "clients": Command("clients", "install the other MCP clients that tests use", alone=True),
     "lint": Command(
@@ -43,12 +45,16 @@ COMMANDS = {
     "format": Command("code_quality", "format the code (ruff)", function="reformat"),
     "types": Command("code_quality", "check the types (mypy)", function="check_types"),
     "docs": Command("docs", "build the documentation and check its links", extras=("docs",)),
+    "messages": Command("messages", "update and compile the catalogs of translations"),
     "flows": Command("flows", "draw the message flows of the documentation", alone=True),
     "newcomer": Command("newcomer", "run the commands of the README or the tutorial", alone=True),
     "requirements": Command("requirements", "list or compare the specification's requirements"),
     "databases": Command("databases", "list which database servers are reachable"),
     "conformance": Command("conformance", "run the official conformance suite"),
     "benchmark": Command("benchmark", "run the benchmarks"),
+    "compare": Command(
+        "compare", "expose one project with several packages, and compare them", alone=True
+    ),
     "trace": Command("trace", "count the modules, calls and queries of a request"),
     "faults": Command(
         "faults",

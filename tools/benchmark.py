@@ -24,6 +24,7 @@ BENCHMARKS = {
     "keyset": Benchmark("benchmarks.keyset", ("--rows", "200000")),
     "http": Benchmark("benchmarks.calls", ("--short",)),
     "authenticated": Benchmark("benchmarks.authenticated", ("--short",)),
+    "rest": Benchmark("benchmarks.rest", ("--short",)),
     "registration": Benchmark("benchmarks.registration", ("--short",)),
     "streams": Benchmark("benchmarks.streams", ("--short",), is_unasked=False),
     "wakeups": Benchmark("benchmarks.wakeups", ("--short",), is_unasked=False),
@@ -33,7 +34,10 @@ BENCHMARKS = {
     "startup": Benchmark("benchmarks.startup", ("--short",)),
     "workers": Benchmark("benchmarks.workers", ("--short",), is_unasked=False),
     "scale": Benchmark("benchmarks.scale", ("--short",), is_unasked=False),
+    "audit": Benchmark("benchmarks.audit_pages", ("--short",)),
+    "overhead": Benchmark("benchmarks.overhead", ("--short",)),
     "profile": Benchmark("benchmarks.profile", ("--short",)),
+    "samples": Benchmark("benchmarks.samples", ("--short",), is_unasked=False),
     "soak": Benchmark("benchmarks.soak", ("--short",), is_unasked=False),
 }
 WORDS = {0: "met", UNMET: "UNMET"}

@@ -41,10 +41,11 @@ def tool(*arguments: str) -> Command:
     return (sys.executable, "-m", "tools", *arguments)
 
 
-def lanes() -> Iterator[dict[str, Command]]:
-    """What runs side by side, and in each the steps one after another: name, and command.
+def parallel_steps() -> Iterator[dict[str, Command]]:
+    """Yield groups of steps that run in parallel, as commands by name.
 
-    Nothing is installed where another lane works.
+    The steps of a group run one after another. No step installs packages into an environment that
+    a step of another group uses.
     """
     requirements = {}
     if spec := os.environ.get("MCP_SPEC"):
@@ -55,8 +56,8 @@ def lanes() -> Iterator[dict[str, Command]]:
            "tutorial": tool("newcomer", "tutorial"), "clients": tool("clients")}  # fmt: skip
 
 
-def alone() -> dict[str, Command]:
-    """The steps that have the machine to themselves: name, and command of the README."""
+def exclusive_steps() -> dict[str, Command]:
+    """Return the steps that run alone, because they measure time: commands by name."""
     return {
         "matrix": tool("matrix"),
         "benchmark": ("make", "benchmark", "ARGS=--short"),
@@ -67,31 +68,31 @@ def alone() -> dict[str, Command]:
 
 def main(arguments: list[str]) -> int:
     os.environ |= {"CI": "true", "PYTHON": sys.executable}
-    # Every one of hundreds of processes would compile all tests, and all there is to test.
+    # With this variable, each of hundreds of processes would compile all modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    outcomes = [shown("install", tool("install")), *side_by_side(list(lanes()))]
+    outcomes = [run_printing("install", tool("install")), *run_in_parallel(list(parallel_steps()))]
     with ExitStack() as running:
-        for label, command in alone().items():
+        for label, command in exclusive_steps().items():
             if label == "test-all":
-                provide_servers(running)
-            outcomes.append(shown(label, command))
-    print("\n".join(["", *map(str, outcomes), *closing()]), flush=True)
+                start_database_servers(running)
+            outcomes.append(run_printing(label, command))
+    print("\n".join(["", *map(str, outcomes), *suite_totals()]), flush=True)
     return int(any(outcome.code for outcome in outcomes))
 
 
-def side_by_side(lanes: list[dict[str, Command]]) -> Iterator[Outcome]:
-    with ThreadPoolExecutor(len(lanes)) as pool:
-        for outcomes in pool.map(in_turn, lanes):
+def run_in_parallel(groups: list[dict[str, Command]]) -> Iterator[Outcome]:
+    with ThreadPoolExecutor(len(groups)) as pool:
+        for outcomes in pool.map(run_sequentially, groups):
             yield from outcomes
 
 
-def in_turn(steps: dict[str, Command]) -> list[Outcome]:
-    """Each step when the one before is over, and what it printed in one piece."""
-    return [kept(label, command) for label, command in steps.items()]
+def run_sequentially(steps: dict[str, Command]) -> list[Outcome]:
+    """Run the steps of a group one after another. Print the output of each when it ends."""
+    return [run_capturing(label, command) for label, command in steps.items()]
 
 
-def provide_servers(running: ExitStack) -> None:
-    """Name to the tests databases of this run alone, on servers that answer or of our own."""
+def start_database_servers(running: ExitStack) -> None:
+    """Start the database servers that are not reachable. Set database names of this run."""
     name = f"django_mcp_{os.getpid()}"
     os.environ |= {"PGDATABASE": name, "MARIADB_DATABASE": name}
     for server, start in OWN.items():
@@ -100,14 +101,14 @@ def provide_servers(running: ExitStack) -> None:
             os.environ |= running.enter_context(start())
 
 
-def shown(label: str, command: Command) -> Outcome:
+def run_printing(label: str, command: Command) -> Outcome:
     print(heading(label, command), flush=True)
-    return outcome(label, command)
+    return run_step(label, command)
 
 
-def kept(label: str, command: Command) -> Outcome:
+def run_capturing(label: str, command: Command) -> Outcome:
     with tempfile.TemporaryFile() as printed:
-        found = outcome(label, command, printed)
+        found = run_step(label, command, printed)
         printed.seek(0)
         text = printed.read().decode("utf-8", "replace")
     print(f"{heading(label, command)}\n{text}{found}", flush=True)
@@ -118,19 +119,19 @@ def heading(label: str, command: Command) -> str:
     return f"\n##### {label}: {' '.join(command[-2:])}"
 
 
-def outcome(label: str, command: Command, printed: IO[bytes] | None = None) -> Outcome:
+def run_step(label: str, command: Command, printed: IO[bytes] | None = None) -> Outcome:
     began = time.monotonic()
     code = run(*command, into=printed)
     return Outcome(label, code, time.monotonic() - began)
 
 
-def closing() -> list[str]:
-    """The counts of the tests, once more at the very end."""
+def suite_totals() -> list[str]:
+    """Return the total counts of all test suites, for the last line of the output."""
     if not REPORT.exists():
         return []
     suites = json.loads(REPORT.read_text())
-    counts = (f"{sum(suite[what] for suite in suites)} {what}" for what in COUNTED)
+    counts = (f"{sum(suite[what] for suite in suites)} {what}" for what in COUNTS)
     return [", ".join(counts)]
 
 
-COUNTED = ("passed", "failed", "skipped")
+COUNTS = ("passed", "failed", "skipped")

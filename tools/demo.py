@@ -15,9 +15,15 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+from django.conf import settings
+
 from django_mcp.web.clients import ClientProgram, Snippet, client
 from tools import ROOT, serving
 from tools.processes import run
+
+# The snippets have translated parts. This process has no project, and shows them in English.
+if not settings.configured:
+    settings.configure(USE_I18N=False)
 
 NAME = "atlas"
 # Claude Desktop is missing: over HTTP it needs another program.

@@ -4,7 +4,7 @@
     tutorial   the whole tutorial, in an empty folder: at most ten minutes
 
 Commands and expected output are read from the page. Four values are replaced: the repository's URL
-for `<this repository>`, the port if 8000 is taken, this Python for `python3`, and a folder of
+for the URL of the repository, the port if 8000 is taken, this Python for `python3`, and a folder of
 downloaded packages for pip, so that download time is measured separately. This module uses only
 the standard library.
 """
@@ -38,7 +38,7 @@ SCRIPTS = {
     "readme": Script("README.md", "Try it", (f"{wheels.PROJECT}[demo]",)),
     "tutorial": Script("docs/tutorial.md", None, seconds=600),
 }
-REPOSITORY = "<this repository>"
+REPOSITORY = "https://github.com/django-modelcontext/django-modelcontext"
 PORT = str(serving.PORT)
 SERVES = re.compile(r"manage\.py runserver\b|^make demo$")
 READY = "Quit the server with"

@@ -26,7 +26,10 @@ from tools.test import ENVIRON
 
 REPORT = ROOT / "build" / "tests.json"
 
-APART = ("browser", "clients", "conformance", "example_project", "fields")
+APART = (
+    "browser", "clients", "conformance", "example_project", "fields", "object_permissions",
+    "tenants",
+)  # fmt: skip
 
 # What these test depends on the database: locks, transactions, types, the SQL of a queryset.
 ON_EVERY_DATABASE = (
@@ -91,6 +94,8 @@ SUITES = {
     "fields": Suite("Fields", ("tests/fields",), ALONE),
     "fields-postgres": Suite("Fields Postgres", ("tests/fields",), ALONE, "postgres"),
     "fields-mariadb": Suite("Fields MariaDB", ("tests/fields",), ALONE, "mariadb"),
+    "object-permissions": Suite("Object permissions", ("tests/object_permissions",), ALONE),
+    "tenants": Suite("Tenants", ("tests/tenants",), ALONE, "postgres"),
     "browser": Suite("Browser", ("tests/browser",), ALONE),
     "clients": Suite("Clients", ("tests/clients",), ALONE),
     "conformance": Suite("Conformance", ("tests/conformance",), ALONE),
@@ -100,7 +105,10 @@ SUITES = {
 
 
 # These suites mostly wait for other programs, so they run at the same time as the others.
-BESIDE = ("fields", "fields-postgres", "fields-mariadb", "browser", "clients", "conformance")
+BESIDE = (
+    "fields", "fields-postgres", "fields-mariadb", "object-permissions", "tenants", "browser",
+    "clients", "conformance",
+)  # fmt: skip
 
 
 @dataclass

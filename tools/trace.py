@@ -1,4 +1,4 @@
-"""`python -m tools trace [--modules PATH] [--json]`: count the code that a request goes through.
+"""`python -m tools trace [--modules PATH] [--calls PATH] [--json]`: count the code of a request.
 
 For each path it prints the modules and functions of `django_mcp` that run, the Python calls, the
 switches (calls from a function of one module into a function of another), the thread hops (jobs
@@ -87,7 +87,9 @@ class Recorder:
 
     def __init__(self) -> None:
         self.packages: tuple[str, ...] = ("django_mcp",)
-        self.events: list[Call | Hop | Query] = []  # threads append to it, which is atomic
+        # Of the last run. Threads append to them, which is atomic.
+        self.events: list[Call | Hop | Query] = []
+        self.lines: list[str] = []  # the events as text, each function below its caller
         self.is_recording = False
         self.job_starts = {thread._WorkItem.run.__code__}
         threading.setprofile(self.profile)
@@ -96,11 +98,14 @@ class Recorder:
         if event != "call" or not self.is_recording:
             return
         if frame.f_code in self.job_starts and is_start(frame):
-            self.events.append(Hop(re.sub(r"\d+", "", threading.current_thread().name)))
+            pool = re.sub(r"\d+", "", threading.current_thread().name)
+            self.events.append(Hop(pool))
+            self.lines.append(f"thread hop: {pool}")
         module = self.counted(frame)
         if module and frame.f_code.co_name not in EXPRESSIONS and is_start(frame):
-            callers = (found for one in stack(frame.f_back) if (found := self.counted(one)))
-            self.events.append(Call(module, frame.f_code, next(callers, None)))
+            callers = [found for one in stack(frame.f_back) if (found := self.counted(one))]
+            self.events.append(Call(module, frame.f_code, callers[0] if callers else None))
+            self.lines.append(f"{'  ' * len(callers)}{module}.{frame.f_code.co_qualname}")
 
     def counted(self, frame: FrameType) -> str | None:
         """Return the frame's module if it is of the packages."""
@@ -110,6 +115,7 @@ class Recorder:
     def count_query(self, execute: Any, sql: str, *arguments: Any) -> Any:
         if self.is_recording and not sql.startswith(TRANSACTIONS):
             self.events.append(Query(sql))
+            self.lines.append(f"query: {sql:.100}")
         return execute(sql, *arguments)
 
     def watch(self, connection: Any, **details: Any) -> None:
@@ -124,7 +130,7 @@ class Recorder:
         return {event: count for event, count in medians.items() if count}
 
     async def record(self, path: Callable[[], Awaitable[None]]) -> Counter[Any]:
-        self.events, seen = [], -1
+        self.events, self.lines, seen = [], [], -1
         self.is_recording = True
         sys.setprofile(self.profile)
         try:
@@ -153,9 +159,10 @@ def stack(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 class Trace(NamedTuple):
-    """What a path runs in a median run."""
+    """What a path runs in a median run, and as lines in the last run."""
 
     counts: dict[Any, int]
+    lines: list[str]
 
     def calls(self) -> dict[Call, int]:
         return {event: n for event, n in self.counts.items() if isinstance(event, Call)}
@@ -200,10 +207,10 @@ async def trace_paths(recorder: Recorder, client: Any, wanted: str | None) -> di
     found = {}
     for name, path in client.paths().items():
         if wanted in (None, name):
-            found[name] = Trace(await recorder.measure(path))
+            found[name] = Trace(await recorder.measure(path), recorder.lines)
     if wanted in (None, "sdk"):
         with suppress(ImportError):
-            found["sdk"] = Trace(await trace_sdk(recorder))
+            found["sdk"] = Trace(await trace_sdk(recorder), recorder.lines)
     return found
 
 
@@ -248,12 +255,13 @@ def main(arguments: list[str]) -> int:
         "python -m tools trace", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--modules", choices=NAMES, metavar="PATH", help=", ".join(NAMES))
+    parser.add_argument("--calls", choices=NAMES, metavar="PATH", help="list the calls in order")
     parser.add_argument("--json", action="store_true", help="print data")
     parser.add_argument(
         "--judge", action="store_true", help=f"exit with {UNMET} if a goal is unmet"
     )
     options = parser.parse_args(arguments)
-    traces = trace(options.modules)
+    traces = trace(options.modules or options.calls)
     if options.json:
         data = {name: one.figures() | {"by_module": one.modules()} for name, one in traces.items()}
         print(json.dumps(data, indent=2))
@@ -263,6 +271,9 @@ def main(arguments: list[str]) -> int:
         print("\nModules in the order in which they begin, and their calls:")
         for module, calls in traces[options.modules].modules().items():
             print(f"{calls:>6}  {module}")
+    if options.calls and not options.json:
+        print("\nCalls of the last run, which may include a poller or a timer:")
+        print("\n".join(traces[options.calls].lines))
     return UNMET if options.judge and not are_goals_met(traces) else 0
 
 

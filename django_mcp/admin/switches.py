@@ -1,10 +1,10 @@
 """
 Admin of the kill switches, and the page that shows who may do what.
 
-A row switches something off, and deleting the row switches it on again. Each needs its own
-permission, and the admin's log keeps who did it. The page of decisions distinguishes hidden from
-missing things, so it requires the permissions to view users and switches. Only superusers see
-decisions on superusers.
+A row switches something off, for everybody, a group, an OAuth client, or both. Deleting the row
+switches it on again. Each needs its own permission, and the admin's log keeps who did it. The page
+of decisions distinguishes hidden from missing things, so it requires the permissions to view users
+and switches. Only superusers see decisions on superusers.
 
 Django imports this module for every command. Modules that import pydantic are imported when the
 page of decisions is shown.
@@ -13,12 +13,17 @@ page of decisions is shown.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django import forms
+from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth import get_user_model
-from django.core.exceptions import PermissionDenied
+from django.contrib.auth.models import Group
+from django.core.exceptions import FieldDoesNotExist, PermissionDenied
+from django.db.models import CharField, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Cast
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import URLPattern, path
@@ -27,6 +32,7 @@ from django.utils.translation import gettext_lazy as _
 from ..auth.scopes import offered
 from ..declarations.server import Server, server_named, servers
 from ..models import Switch
+from .log import AdminPaginator, client_exists, known_values_filter, server_names
 
 if TYPE_CHECKING:
     from ..management.access_report import AccessReportRow
@@ -34,6 +40,12 @@ if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Switch]
 else:
     ModelAdmin = admin.ModelAdmin
+
+# Kinds of declarations, as ``access_report`` names them.
+KINDS = {
+    "tools": _("Tools"), "model tools": _("Model tools"), "resources": _("Resources"),
+    "templates": _("Resource templates"), "prompts": _("Prompts"),
+}  # fmt: skip
 
 
 def servers_with_declarations() -> list[Server]:
@@ -46,52 +58,105 @@ def switch_choices() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
 
     for server in servers_with_declarations():
         choices: list[tuple[str, Any]] = [(f"{server.name}|", _("everything"))]
-        marks = dict.fromkeys(thing._mark for _kind, thing in declarations_of(server))
+        marks = dict.fromkeys(thing._qualified_name for _kind, thing in declarations_of(server))
         choices += [(f"{server.name}|{mark}", mark) for mark in marks]
         yield server.public_name, choices
 
 
+def users_have_groups() -> bool:
+    """Whether the project's users can be members of Django's groups."""
+    try:
+        found = get_user_model()._meta.get_field("groups")
+    except FieldDoesNotExist:
+        return False
+    return found.related_model is Group
+
+
 class SwitchForm(forms.ModelForm):  # type: ignore[type-arg]
-    """The form for a new kill switch: what to switch off, and why."""
+    """The form for a new kill switch: what to switch off, for whom, and why.
+
+    The fields of groups and OAuth clients exist if the project has them.
+    """
 
     what = forms.ChoiceField(label=_("Switch off"))
+    group = forms.ModelChoiceField(
+        Group.objects.order_by("name"), label=_("Group"), required=False,
+        empty_label=_("everybody"),
+        help_text=_("Switch it off for the members of this group only."),
+    )  # fmt: skip
+    client = forms.CharField(
+        label=_("OAuth client"), required=False, max_length=255,
+        help_text=_(
+            "The client id. Switch it off for callers who use this client only. With a group too, "
+            "it is switched off for members of the group who use this client."
+        ),
+    )  # fmt: skip
 
     class Meta:
         model = Switch
-        fields = ("reason",)
+        fields = ("group", "client", "reason")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["what"].choices = list(switch_choices())  # type: ignore[attr-defined]
+        if not users_have_groups():
+            del self.fields["group"]
+        if not apps.is_installed("oauth2_provider"):
+            del self.fields["client"]
 
-    def clean_what(self) -> str:
+    def clean_group(self) -> str:
+        group = self.cleaned_data["group"]
+        return "" if group is None else str(group.pk)
+
+    def clean_client(self) -> str:
+        """Reject an unknown client id: the switch would apply to nobody."""
+        client = str(self.cleaned_data["client"])
+        if client and not client_exists(client):
+            raise forms.ValidationError(_("There is no OAuth client with this client id."))
+        return client
+
+    def clean(self) -> dict[str, Any]:
         """Reject what is switched off already, because the row must be unique."""
-        what = str(self.cleaned_data["what"])
-        self.instance.server, _bar, self.instance.thing = what.partition("|")
-        if Switch.objects.filter(server=self.instance.server, thing=self.instance.thing).exists():
+        data = self.cleaned_data
+        if self.errors:
+            return data
+        server, _bar, thing = str(data["what"]).partition("|")
+        self.instance.server, self.instance.thing = server, thing
+        row = {"server": server, "thing": thing}
+        row |= {"group": data.get("group", ""), "client": data.get("client", "")}
+        if Switch.objects.filter(**row).exists():
             raise forms.ValidationError(_("This is already switched off."))
-        return what
+        return data
 
 
 class SwitchAdmin(ModelAdmin):
-    list_display = ("name", "server", "reason", "since", "by")
-    list_filter = ("server",)
+    list_display = ("name", "server", "audience", "reason", "since", "by")
+    list_filter = (known_values_filter("server", _("server"), server_names),)
     list_select_related = ("by",)
-    fields = ("what", "reason")
-    readonly = ("server", "thing", "reason", "since", "by")
+    fields = ("what", "group", "client", "reason")
+    readonly = ("server", "thing", "audience", "reason", "since", "by")
     change_list_template = "django_mcp/admin/switches.html"
+    show_full_result_count, paginator = False, AdminPaginator
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Switch]:
+        # The key of a group is stored as text.
+        groups = Group.objects.annotate(key=Cast("pk", CharField())).filter(key=OuterRef("group"))
+        return super().get_queryset(request).annotate(_group=Subquery(groups.values("name")[:1]))
+
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return self.fields if obj is None else self.readonly
+        if obj is not None:
+            return self.readonly
+        known = SwitchForm().fields  # without those that this project does not have
+        return [name for name in self.fields if name in known]
 
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
     ) -> Any:
         if obj is None:
-            kwargs |= {"form": SwitchForm, "fields": ("reason",)}
+            kwargs |= {"form": SwitchForm, "fields": SwitchForm.Meta.fields}
         return super().get_form(request, obj, change, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Switch, form: Any, change: bool) -> None:
@@ -101,6 +166,14 @@ class SwitchAdmin(ModelAdmin):
     @admin.display(description=_("switched off"), ordering="thing")
     def name(self, switch: Switch) -> Any:
         return switch.thing or _("everything")
+
+    @admin.display(description=_("applies to"))
+    def audience(self, switch: Any) -> Any:
+        """Whom it applies to. A deleted group is shown by its key."""
+        group = switch._group or switch.group
+        words = [_("the group {}").format(group)] if group else []
+        words += [_("the client {}").format(switch.client)] if switch.client else []
+        return ", ".join(words) or _("everybody")
 
     # The decisions page.
 
@@ -138,6 +211,10 @@ class AccessReportForm(forms.Form):
         label=_("User"), required=False, help_text=_("Leave empty for anonymous clients.")
     )
     server = forms.ChoiceField(label=_("Server"))
+    client = forms.CharField(
+        label=_("OAuth client"), required=False, max_length=255,
+        help_text=_("The client id. It matters only for kill switches that apply to one client."),
+    )  # fmt: skip
     scopes = forms.MultipleChoiceField(
         label=_("Scopes"), required=False, widget=forms.CheckboxSelectMultiple,
         help_text=_("Scopes of the client's token. Without scopes, the token is not limited."),
@@ -173,7 +250,9 @@ class AccessReportForm(forms.Form):
 
         data = self.cleaned_data
         user, server = data["user"], server_named(data["server"])
-        principal = anonymous() if user is None else Principal(user, client_auth(data["scopes"]))
+        auth = client_auth(data["scopes"], data["client"])
+        principal = anonymous() if user is None else Principal(user, auth)
         asked = Request(principal, server)
         with surrounded(asked):
-            return access_report(declarations_of(server), asked)
+            report = access_report(declarations_of(server), asked)
+        return [replace(row, kind=str(KINDS.get(row.kind, row.kind))) for row in report]

@@ -25,8 +25,8 @@ from django.utils.translation import ngettext
 
 from ..declarations.server import servers
 from ..models import Token
-from ..verifiers.personal_tokens import check_scopes, revoke, state
-from .log import ReadOnlyAdmin, is_superuser
+from ..verifiers.personal_tokens import VALID, check_scopes, revoke, state
+from .log import ReadOnlyAdmin, is_superuser, known_values_filter
 
 if TYPE_CHECKING:
     ModelForm = forms.ModelForm[Token]
@@ -34,6 +34,10 @@ else:
     ModelForm = forms.ModelForm
 
 LIFETIME = timedelta(days=90)
+STATES = {
+    VALID: _("valid"), "revoked": _("revoked"), "expired": _("expired"),
+    "user not active": _("user not active"),
+}  # fmt: skip
 
 
 def server_choices() -> list[tuple[str, Any]]:
@@ -72,14 +76,18 @@ class TokenForm(ModelForm):
 
 class TokenAdmin(ReadOnlyAdmin):
     list_display = ("name", "user", "prefix_text", "server", "state", "created", "last_used")
-    list_filter = (("revoked", admin.EmptyFieldListFilter), "server")
+    list_filter = (
+        ("revoked", admin.EmptyFieldListFilter),
+        known_values_filter("server", _("server"), server_choices),
+    )
     list_select_related = ("user",)
     raw_id_fields = ("user",)
     fields = (
-        "user", "name", "prefix_text", "server", "scopes_text", "state", "created", "expires",
-        "last_used", "revoked",
+        "user", "name", "prefix_text", "server", "scopes_text", "state", "created",
+        "issued_by", "expires", "last_used", "revoked",
     )  # fmt: skip
     actions = ("end",)
+    object_actions = {"end": _("Revoke this token")}
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
         return ["name", "^prefix", f"user__{get_user_model().USERNAME_FIELD}"]
@@ -129,8 +137,9 @@ class TokenAdmin(ReadOnlyAdmin):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         user = obj.user if is_superuser(request) else request.user
         made, secret = Token.make(
-            user, obj.name, scopes=obj.scopes, server=obj.server, expires=obj.expires
-        )
+            user, obj.name, scopes=obj.scopes, server=obj.server, expires=obj.expires,
+            issued_by=request.user,
+        )  # fmt: skip
         vars(obj).update(vars(made))
         obj.secret = secret  # shown once in ``response_add``
 
@@ -147,9 +156,9 @@ class TokenAdmin(ReadOnlyAdmin):
 
     @admin.action(description=_("Revoke selected tokens"), permissions=["end"])
     def end(self, request: HttpRequest, queryset: QuerySet[Token]) -> None:
-        valid = list(queryset.filter(revoked=None))
+        valid = list(self.selected(queryset.filter(revoked=None)))
         count = revoke(Token.objects.filter(pk__in=[token.pk for token in valid]))
-        self.log_action(request, valid, CHANGE, "Revoked.")
+        self.log_action(request, valid, CHANGE, _("Revoked."))
         message = ngettext("%d token was revoked.", "%d tokens were revoked.", count)
         self.message_user(request, message % count, messages.SUCCESS)
 
@@ -165,4 +174,4 @@ class TokenAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("state"))
     def state(self, token: Token) -> str:
-        return state(token)
+        return str(STATES[state(token)])

@@ -31,6 +31,25 @@ def kinds() -> tuple[Any, Any]:
     return users(), groups() if apps.is_installed("django.contrib.auth") else ()
 
 
+_GROUPS = "_django_mcp_groups"
+
+
+def group_keys(user: Any) -> frozenset[str] | None:
+    """Return the primary keys of a user's groups as text, or None if the user can have none.
+
+    It queries the database once for each loaded user. Like Django's cache of permissions, the
+    result is stored on the instance, and every check with a reloaded user queries again.
+    """
+    relation = getattr(user, "groups", None)
+    if relation is None:
+        return None
+    found: frozenset[str] | None = vars(user).get(_GROUPS)
+    if found is None:
+        found = frozenset(str(pk) for pk in relation.values_list("pk", flat=True))
+        vars(user)[_GROUPS] = found
+    return found
+
+
 def parents() -> list[Any]:
     """Return the parent models of the user model, whose rows can be saved separately."""
     return [one._meta.concrete_model for one in users()._meta.get_parent_list()]
@@ -38,10 +57,13 @@ def parents() -> list[Any]:
 
 def users_of(row: Model, using: str) -> Collection[Any]:
     """Return the primary keys of the users that a row of the user model or a parent belongs to."""
-    of = next((one for one in (users(), *parents()) if isinstance(row, one)), None)
+    model = users()
+    if isinstance(row, model):
+        return [loaded(row, model._meta.pk)]
+    of = next((one for one in parents() if isinstance(row, one)), None)
     if of is None:
         return []
-    return keys(users(), of._meta.pk, [loaded(row, of._meta.pk)], using)
+    return keys(model, of._meta.pk, [loaded(row, of._meta.pk)], using)
 
 
 def loaded(row: Model, field: Any) -> Any:

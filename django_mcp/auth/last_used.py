@@ -23,7 +23,7 @@ from ..runtime import threads
 UPDATE_INTERVAL_SECONDS = 60  # at least, between two updates of one row
 ROWS_PER_UPDATE = 500  # rows in one UPDATE: databases limit the parameters of a statement
 MAX_REMEMBERED_TIMES = 10_000  # keys whose last use is kept in memory
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.oauth")
 
 
 class LastUsedTimes:

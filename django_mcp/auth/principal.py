@@ -20,7 +20,16 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ParamSpec,
+    Protocol,
+    TypeGuard,
+    TypeVar,
+    cast,
+    runtime_checkable,
+)
 from urllib.parse import quote, unquote
 
 from django.conf import settings as django_settings
@@ -56,6 +65,16 @@ class Auth:
     key: str = ""
     expires: datetime | None = None
 
+    @property
+    def client_id(self) -> str:
+        """The client id of the application, or "" without one.
+
+        Of an application without a ``client_id``, it is the primary key as text.
+        """
+        if self.application is None:
+            return ""
+        return str(getattr(self.application, "client_id", self.application.pk))
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
@@ -63,7 +82,8 @@ class Principal:
 
     ``user`` is a loaded user or an ``AnonymousUser``. An inactive user is replaced by an
     ``AnonymousUser``, also for the project's code. ``auth`` is None without a token, as over stdio.
-    ``network`` is the digest of an anonymous client's network, for limits only.
+    ``network`` is the digest of an anonymous client's network, for limits only. ``impersonator`` is
+    the primary key of the member of staff who acts as the user in the admin's inspector, or "".
 
     ``key`` is a stable key for sessions and sealed state, and "" without a user, application and
     token key. It differs between users, and between the applications or tokens of one user.
@@ -76,6 +96,7 @@ class Principal:
     user: Any
     auth: Auth | None = None
     network: str = ""
+    impersonator: str = ""
     # Computed once, because a call needs them many times.
     is_authenticated: bool = field(init=False, repr=False, compare=False)
     key: str = field(init=False, repr=False, compare=False)
@@ -139,7 +160,7 @@ class ChallengingVerifier(Protocol):
 
 
 @runtime_checkable
-class GrantingVerifier(Protocol):
+class ApplicationVerifier(Protocol):
     """A ``TokenVerifier`` whose tokens are given to applications."""
 
     def applications(self, keys: Collection[str]) -> Mapping[str, Any]:
@@ -162,7 +183,7 @@ class IssuingVerifier(Protocol):
         ...
 
     @property
-    def asked(self) -> Sequence[str]:
+    def advertised_scopes(self) -> Sequence[str]:
         """The scopes that clients should request."""
         ...
 
@@ -197,51 +218,48 @@ class LookupVerifier:
         return await look_up_with_retry(partial(threads.lookups.run, self.lookup, token, server))
 
 
-LookUpAll = Callable[[Sequence[tuple[str, Any]]], "list[Principal | Exception | None]"]
-_batch_functions: dict[Any, LookUpAll] = {}  # by the function ``lookup`` that does the same
+class RowVerifier(LookupVerifier):
+    """Base class of verifiers whose tokens are rows. It looks up several tokens by one query.
 
-
-def batched(look_up_all: LookUpAll) -> Callable[[T], T]:
-    """Decorate a method ``lookup`` with a function that does the same for several tokens.
-
-    The function is called without ``self``. It takes pairs of a token and a server, and returns a
-    principal, an error or None for each.
+    Subclasses define ``token_format``, ``find`` and ``principal_of``.
     """
 
-    def decorate(lookup: T) -> T:
-        _batch_functions[lookup] = look_up_all
-        return lookup
+    token_format: re.Pattern[str]
 
-    return decorate
+    def find(self, tokens: Sequence[str]) -> Sequence[Any]:
+        """Return the row of each token, or None. All ``tokens`` match ``token_format``."""
+        raise NotImplementedError
+
+    def principal_of(self, row: Any, server: Any) -> Principal | None:
+        """Return the principal of a token's row; None if the token is not valid at ``server``."""
+        raise NotImplementedError
+
+    def look_up_all(
+        self, requests: Sequence[tuple[str, Any]]
+    ) -> list[Principal | Exception | None]:
+        """Return the principal of each token at its server, or None, or the error for it."""
+        found: list[Principal | Exception | None] = [None] * len(requests)
+        numbers = [n for n, (token, _) in enumerate(requests) if self.token_format.fullmatch(token)]
+        rows = self.find([requests[n][0] for n in numbers]) if numbers else []
+        for n, row in zip(numbers, rows, strict=True):
+            try:
+                found[n] = None if row is None else self.principal_of(row, requests[n][1])
+            except Exception as error:  # it must not affect the other requests
+                found[n] = error
+        return found
+
+    def lookup(self, token: str, server: Any) -> Principal | None:
+        (found,) = self.look_up_all([(token, server)])
+        if isinstance(found, Exception):
+            raise found
+        return found
 
 
-def batch_of(verifier: LookupVerifier) -> LookUpAll | None:
-    """Return the function by which ``verifier`` looks up several tokens, or None."""
+def takes_several(verifier: LookupVerifier) -> TypeGuard[RowVerifier]:
+    """Whether ``look_up_all`` of a verifier does the same as its ``lookup``."""
     # By the identity of the function. If a subclass, a mixin or a decorator replaces ``lookup``,
-    # this returns None and the replacement is called, so its checks are not bypassed.
-    return _batch_functions.get(getattr(verifier.lookup, "__func__", None))
-
-
-def find_principals(
-    requests: Sequence[tuple[str, Any]],
-    token_format: re.Pattern[str],
-    find: Callable[[list[str]], Sequence[T | None]],
-    principal_of: Callable[[T, Any], Principal | None],
-) -> list[Principal | Exception | None]:
-    """Return the principal of each token at its server, or None, or the error for it.
-
-    ``find`` returns a row or None for each token that has the format. ``principal_of`` takes a row
-    and a server, and returns None if the token is not valid there.
-    """
-    found: list[Principal | Exception | None] = [None] * len(requests)
-    numbers = [n for n, (token, _) in enumerate(requests) if token_format.fullmatch(token)]
-    rows = find([requests[n][0] for n in numbers]) if numbers else []
-    for n, row in zip(numbers, rows, strict=True):
-        try:
-            found[n] = None if row is None else principal_of(row, requests[n][1])
-        except Exception as error:  # it must not affect the other requests
-            found[n] = error
-    return found
+    # the replacement is called, so its checks are not bypassed.
+    return getattr(verifier.lookup, "__func__", None) is RowVerifier.lookup
 
 
 async def look_up_with_retry(look_up: Callable[[], Awaitable[T]]) -> T:
@@ -320,7 +338,7 @@ def applications(keys: Collection[str]) -> dict[str, Any]:
     named = {key for key in keys if (parts := key_parts(key)) and parts[1]}
     found: dict[str, Any] = {}
     for verifier in verifiers() if named else ():
-        if isinstance(verifier, GrantingVerifier):
+        if isinstance(verifier, ApplicationVerifier):
             found |= verifier.applications(named - found.keys())
     return found
 

@@ -70,6 +70,12 @@ def lacking(granted: frozenset[str], needed: tuple[str, ...]) -> tuple[str, ...]
     return tuple(one for one in needed if not covers(granted, one))
 
 
+@lru_cache(maxsize=4096)
+def cover_everything(granted: frozenset[str]) -> bool:
+    """Whether a token with these scopes lacks none, because it has none or one with ``*``."""
+    return not granted or any("*" in patterns(one)[1:] for one in granted)
+
+
 def to_ask(granted: Collection[str], needed: Collection[str]) -> tuple[str, ...] | None:
     """Return the scopes to request so that all of ``needed`` is covered.
 
@@ -96,7 +102,7 @@ def narrowest(needed: str) -> str | None:
 
 def _clear_caches(*, setting: str, **kwargs: Any) -> None:
     if setting == "DJANGO_MCP":
-        for function in (patterns, lacking, narrowest):
+        for function in (patterns, lacking, cover_everything, narrowest):
             function.cache_clear()
 
 
@@ -164,8 +170,8 @@ def problem(given: object) -> str | None:
 
 
 def _problem(name: str, scope: Scope) -> str | None:
-    if not isinstance(scope.words, str | Promise) or not str(scope):
-        return f"{name!r} has no words for the person who is asked."
+    if not isinstance(scope.description, str | Promise) or not str(scope):
+        return f"{name!r} has no description for the consent page."
     listed = isinstance(scope.covers, list | tuple)
     if not listed or not all(isinstance(one, str) and one for one in scope.covers):
         return f"covers of {name!r} is a list of patterns."

@@ -3,4 +3,39 @@ Bridges: expose existing Django code (model writes, forms and views) as MCP tool
 
 A bridge grants no rights. A caller may do over MCP what the same user may do on the site, and the
 project's own permission checks decide.
+
+Tools that write models (``ModelResource.operations``):
+
+- ``model_operations``: the tools that create, update and delete rows
+- ``model_arguments``: their arguments: JSON Schema, parsing and assignment to fields
+- ``rows``: lock, validate and save the rows, and log the change in the admin
+
+Forms and views:
+
+- ``forms``: a Django form as a tool, ``FormTool``
+- ``form_input``: the JSON Schema of a form, and the form bound to arguments
+- ``views``: Django's views as tools and as resources
+
+REST APIs:
+
+- ``api_tools``: operations of an API as tools, what the bridges to both frameworks share
+
+Django REST framework:
+
+- ``rest_framework``: its views as tools, ``ViewSetTools`` and ``APIViewTools``
+- ``api_endpoints``: one method of a view, and what it takes and returns
+- ``serializer_schemas``: serializers as JSON Schemas
+- ``authenticator_checks``: find views that need their own authenticator
+
+django-ninja:
+
+- ``ninja``: its operations as tools, ``NinjaTools``
+- ``ninja_operations``: where an operation is, and what it takes and returns
+
+Django's admin:
+
+- ``admin_site``: models of an admin site as tools, ``register_admin``
+- ``admin_lists``: the filters and the order of the list of rows
+- ``admin_pages``: open and post the admin's pages as the caller
+- ``admin_outputs``: the output schemas of these tools
 """

@@ -1,20 +1,21 @@
 """
 ``Endpoint``: one method of a REST framework view, and what it takes and returns.
 
-An instance of the view with an anonymous request shows its serializer, filters and pagination,
-without a call. That instance has ``swagger_fake_view = True``, which many projects check in
-``get_queryset``. It never handles a request.
+``Endpoint`` makes an instance of the view with an anonymous request, and asks it for its
+serializer, filters and pagination. This instance has ``swagger_fake_view = True``, which many
+projects check in ``get_queryset``. It never handles a request.
 
-REST framework does not say whether an action reads ``request.data``, or whether it filters and
-paginates. The names that the code of the action uses answer that (``attribute_chains``). Code that
-passes the request on may read its body elsewhere, so the project has to state the serializer.
+REST framework has no attribute that says whether an action reads ``request.data``, or whether it
+filters and paginates. So ``attribute_chains`` reads the bytecode of the action, and returns the
+names that it uses. If an action passes the request to other code, that code may read the body, and
+the project must name the serializer.
 """
 
 from __future__ import annotations
 
 import dis
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,18 +23,20 @@ from importlib.util import find_spec
 from io import BytesIO
 from types import CodeType, FunctionType
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
+from django.contrib.admin.utils import get_fields_from_path
 from django.contrib.auth.models import AnonymousUser
 from django.core.handlers.wsgi import WSGIRequest
-from rest_framework import filters, pagination, serializers
+from rest_framework import filters, pagination, serializers, versioning
 from rest_framework.generics import GenericAPIView
 from rest_framework.settings import api_settings
 
 from ..declarations.declaration import prose
 from ..declarations.fields.columns import DECIMAL_ARGUMENT_PATTERN
-from ..declarations.form_values import choices_of, form_field_type, schema_of
+from ..declarations.fields.search import MAX_QUERY_LENGTH
+from ..declarations.form_values import form_choices, form_field_type, schema_of
+from .api_tools import LINKS, QueryDenied, QueryParameter, page_schema
 from .form_input import BARE_KEY
 from .serializer_schemas import (
     SerializerInput,
@@ -45,14 +48,33 @@ from .serializer_schemas import (
 from .views.urls import Route
 
 JSON = dict[str, Any]
-READS = ("get",)
-# Methods of REST framework's views that read the body with the view's serializer.
-SERIALIZING = ("get_serializer", "get_serializer_class", "create", "update", "partial_update")
-BODIES = ("data", "POST", "FILES", "body", "stream")  # attributes of a request
-# What the actions of REST framework's mixins return.
-LISTS, OBJECTS = ("list",), ("retrieve", "create", "update", "partial_update")
-DETAILS = ("retrieve", "update", "partial_update", "destroy")
-SENTENCES = {
+READ_ONLY_METHODS = ("get",)
+# Versioning classes that read the version from a header or from the query string.
+VERSIONINGS_OUTSIDE_URL = (versioning.AcceptHeaderVersioning, versioning.QueryParameterVersioning)
+MULTIPART = "multipart/form-data"
+# The beginning of the label that django-filter makes if a filter's name is no field of the model.
+UNNAMED_FILTER = "[invalid name]"
+BODY_ATTRIBUTES = ("data", "POST", "FILES", "body", "stream")  # of a request
+# Methods of REST framework's views that return the view's serializer or its class.
+SERIALIZER_METHODS = ("get_serializer", "get_serializer_class")
+# Actions of REST framework's mixins: those that read the body with the view's serializer, those
+# that return a list, those that return one row, and those that call ``get_object``.
+WRITE_ACTIONS = ("create", "update", "partial_update")
+LIST_ACTIONS = ("list",)
+ROW_ACTIONS = ("retrieve", "create", "update", "partial_update")
+LOOKUP_ACTIONS = ("retrieve", "update", "partial_update", "destroy")
+ORDERING_DESCRIPTION = "The order, by the first name first. A minus sign means descending."
+
+# Names in the chains of ``attribute_chains``.
+WHOLE_REQUEST = "(request)"
+DATA_KEYWORD = "data="
+VIEW_CHAINS = (("self",), ("super",))  # the objects on which the code calls the view's own methods
+# Bytecode instructions, by the beginning of the name: those that read an attribute of the value
+# before them, and those that load a variable. The names of the latter are also parts of
+# "LOAD_FAST_LOAD_FAST" and "STORE_FAST_LOAD_FAST", which Python 3.13 has.
+ATTRIBUTE_INSTRUCTIONS = ("LOAD_ATTR", "LOAD_METHOD", "CACHE")
+NAME_INSTRUCTIONS = ("LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
+DEFAULT_DESCRIPTIONS = {
     "list": "List {many}.", "retrieve": "Show one {one}.", "create": "Create one new {one}.",
     "update": "Replace the fields of one {one}.",
     "partial_update": "Change one {one}: the fields that are given, and no others.",
@@ -61,38 +83,7 @@ SENTENCES = {
 
 
 class UnknownBody(Exception):
-    """The action reads the request's body, and nothing says with which serializer."""
-
-
-class QueryDenied(Exception):
-    """Code of the project queried the database while the schema of a tool was made.
-
-    It is no ``DatabaseError``: projects catch that, and go on without their tables.
-    """
-
-
-def deny_queries(*args: Any) -> Any:
-    """Raise ``QueryDenied``: a wrapper of queries, as ``connection.execute_wrapper`` takes."""
-    raise QueryDenied("it queries the database, and rows must not be part of a schema")
-
-
-@dataclass(frozen=True)
-class QueryParameter:
-    """One parameter of the query string. A list is joined by ``separator``, or repeated."""
-
-    name: str
-    schema: JSON
-    required: bool = False
-    separator: str = ""
-
-    def texts(self, value: Any) -> list[str]:
-        """Return the texts that the query string contains for ``value``."""
-        texts = [_text(one) for one in (value if isinstance(value, list) else [value])]
-        return [self.separator.join(texts)] if self.separator else texts
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, bool | dict | list) else str(value)
+    """The action may read the request's body, and its serializer is not known."""
 
 
 def is_nested(schema: JSON) -> bool:
@@ -104,10 +95,15 @@ def is_nested(schema: JSON) -> bool:
 
 
 class Endpoint:
-    """The method of a view that a tool calls. ``action`` is "" for a view that is no viewset.
+    """The method of a view that a tool calls. ``action`` is "" for a view that is not a viewset.
 
-    ``stated`` has the ``serializer`` and the ``query`` that the project's class states for it.
+    ``stated`` contains the ``serializer`` and the ``query`` of the project's ``ViewSetTools`` or
+    ``APIViewTools`` for this method, if it has any.
     """
+
+    # Names of parameters that two filters read, or a filter and the pagination class. The property
+    # ``query`` sets them.
+    repeated_parameters: Sequence[str] = ()
 
     def __init__(
         self,
@@ -125,11 +121,14 @@ class Endpoint:
 
     @property
     def reads_only(self) -> bool:
-        return self.method in READS
+        return self.method in READ_ONLY_METHODS
 
     @cached_property
     def view(self) -> Any:
-        """An instance of the view that handles no request. The project's code may raise."""
+        """An instance of the view with an anonymous request, for the schemas only.
+
+        The project's code may raise any exception.
+        """
         callback: Any = self.route.callback
         options = getattr(callback, "initkwargs", None) or getattr(callback, "view_initkwargs", {})
         view = self.view_class(**options)
@@ -164,13 +163,13 @@ class Endpoint:
 
     def _calls(self, *names: str) -> bool:
         """Whether the code calls one of these methods of the view or of its base class."""
-        return any(chain[:-1] in OWN and chain[-1] in names for chain in self.chains)
+        return any(chain[:-1] in VIEW_CHAINS and chain[-1] in names for chain in self.chains)
 
     # The model.
 
     @cached_property
     def queryset(self) -> Any:
-        """The queryset of the view, unfiltered by a user, or None if there is none to look at."""
+        """The queryset of the view for an anonymous user, or None if the view has none."""
         found = getattr(self.view, "queryset", None)
         if found is not None or not hasattr(self.view, "get_queryset"):
             return found
@@ -198,33 +197,53 @@ class Endpoint:
 
         Raise ``UnknownBody``, or any exception of the project's code.
         """
-        if "serializer" in self._stated:
-            return _instance(self._stated["serializer"])
         if self.reads_only:
             return None
+        if "serializer" in self._stated:
+            return _made_serializer(self._stated["serializer"])
         if (hint := self.hints.request) is not UNSTATED:
-            return _instance(hint)
-        reads = any(chain[-2:-1] == ("request",) and chain[-1] in BODIES for chain in self.chains)
-        own = "serializer_class" in getattr(self.handler, "kwargs", {})
-        own = own or self.action in SERIALIZING or self._calls(*SERIALIZING)
-        own = own and (reads or self.method != "delete")
-        if own and hasattr(self.view, "get_serializer"):
+            return _made_serializer(hint)
+        reads_body = any(
+            chain[-2:-1] == ("request",) and chain[-1] in BODY_ATTRIBUTES for chain in self.chains
+        )
+        has_view_serializer = hasattr(self.view, "get_serializer")
+        # A DELETE of REST framework has no body.
+        may_have_body = reads_body or self.method != "delete"
+        if has_view_serializer and may_have_body and self._reads_by_view_serializer(reads_body):
             return self.view.get_serializer()
-        if reads:
+        if reads_body:
             raise UnknownBody("it reads request.data, and names no serializer")
-        if any(self._is_passed_on(chain) for chain in self.chains):
-            raise UnknownBody("it passes the request on, which may be read elsewhere")
+        if self._passes_request_on:
+            raise UnknownBody("it passes the request to other code, which may read its body")
         return None
 
-    def _is_passed_on(self, chain: tuple[str, ...]) -> bool:
-        """Whether a chain shows that other code than REST framework's gets the whole request."""
-        if chain[0] != BARE or chain == (BARE, "hasattr"):
-            return False
-        *_, name = chain
-        kinds = (vars(one).get(name) for one in self.view_class.__mro__)
-        named = [one for one in kinds if one is not None and one is not self.handler]
-        ours = [one for one in named if not str(one.__module__).startswith("rest_framework.")]
-        return chain[1:-1] not in OWN or not named or bool(ours)
+    def _reads_by_view_serializer(self, reads_body: bool) -> bool:
+        """Whether the action reads the body with the serializer that ``get_serializer`` returns."""
+        if "serializer_class" in getattr(self.handler, "kwargs", {}):  # an argument of @action
+            return True
+        if self.action in WRITE_ACTIONS or self._calls(*WRITE_ACTIONS):
+            return True
+        # An action may make a serializer only to write its result.
+        takes_data = reads_body or (DATA_KEYWORD,) in self.chains or self._passes_request_on
+        return self._calls(*SERIALIZER_METHODS) and takes_data
+
+    @property
+    def _passes_request_on(self) -> bool:
+        """Whether the action passes the request to code that is not REST framework's."""
+        return any(
+            self._is_unknown_code(chain[1:])
+            for chain in self.chains
+            if chain[0] == WHOLE_REQUEST and chain != (WHOLE_REQUEST, "hasattr")
+        )
+
+    def _is_unknown_code(self, callee: tuple[str, ...]) -> bool:
+        """Whether ``callee`` is anything but a method that the view has from REST framework."""
+        if callee[:-1] not in VIEW_CHAINS:
+            return True
+        inherited = (vars(one).get(callee[-1]) for one in self.view_class.__mro__)
+        found = [one for one in inherited if one is not None and one is not self.handler]
+        packages = {str(one.__module__).partition(".")[0] for one in found}
+        return packages != {"rest_framework"}
 
     def body(self) -> SerializerInput | None:
         """Return the fields of the body. Raise what ``serializer`` raises, or ``UnknownBody``."""
@@ -233,7 +252,14 @@ class Endpoint:
             return None
         if not isinstance(found, serializers.Serializer):
             raise UnknownBody(f"{type(found).__name__} does not take the fields of one object")
-        return SerializerInput(found, partial=self.method == "patch")
+        partial = self.method == "patch"
+        return SerializerInput(found, partial=partial, takes_files=self.takes_files)
+
+    @cached_property
+    def takes_files(self) -> bool:
+        """Whether the view parses uploads."""
+        kinds = (str(one.media_type) for one in self.view.get_parsers())
+        return MULTIPART in kinds
 
     # The URL.
 
@@ -259,26 +285,35 @@ class Endpoint:
         if own is not GenericAPIView.get_object:  # it may find its row by other means
             return None
         detail = getattr(self.view, "detail", None)
-        if not detail and not self._calls("get_object", *DETAILS):
+        if not detail and not self._calls("get_object", *LOOKUP_ACTIONS):
             return None
         name = self.view.lookup_url_kwarg or self._lookup
         return None if name in self.route.converters else str(name)
 
     @cached_property
     def fixed(self) -> dict[str, Any]:
-        """Arguments of the URL that no client chooses: the default version of the API."""
+        """Arguments of the URL that have the same value in every call: the default version."""
         versioning = getattr(self.view_class, "versioning_class", None)
         name, version = (
             getattr(versioning, one, None) for one in ("version_param", "default_version")
         )
         return {name: version} if version and name in self.route.converters else {}
 
+    @cached_property
+    def needs_version(self) -> bool:
+        """Whether the view rejects every request without a version in a header or parameter."""
+        kind = getattr(self.view_class, "versioning_class", None)
+        if kind is None or not issubclass(kind, VERSIONINGS_OUTSIDE_URL):
+            return False
+        return bool(kind.allowed_versions) and not kind.default_version
+
     # Query.
 
     def query(self, problems: list[str]) -> list[QueryParameter]:
         """Return the parameters of the query string.
 
-        Add to ``problems`` what cannot be read. A parameter of that name is left out.
+        Add a text to ``problems`` for each filter backend that raises an exception. The parameters
+        of this backend are left out.
         """
         found: list[QueryParameter] = []
         if self._is_list("filter_queryset"):
@@ -288,15 +323,16 @@ class Endpoint:
                 except Exception as error:  # filters run the project's code
                     problems.append(f"{backend.__name__}: {error}")
         found += self._pages()
+        self.repeated_parameters = _repeated_names(one.name for one in found)
         if (stated := self._stated.get("query")) is not None:
-            found += _of_serializer(_instance(stated))
+            found += _parameters_of_serializer(_made_serializer(stated))
         named: dict[str, QueryParameter | None] = {one.name: one for one in found}
-        # ``?format=csv`` chooses another renderer. Its result would not be JSON.
+        # ``?format=csv`` would choose another renderer, whose output is not JSON.
         named |= {**self.hints.parameters, str(api_settings.URL_FORMAT_OVERRIDE): None}
         return [one for one in named.values() if one is not None]
 
     def _is_list(self, method: str) -> bool:
-        """Whether it is a list whose code calls ``method``, or passes to a mixin that does."""
+        """Whether this is a GET whose code calls ``method``, or the ``list`` of a mixin."""
         return self.reads_only and self._calls(method, "list")
 
     def _filters(self, backend: Any) -> Iterator[QueryParameter]:
@@ -306,34 +342,36 @@ class Endpoint:
             if names := backend.get_search_fields(self.view, self.view.request):
                 plain = ", ".join(str(name).lstrip("^=@$") for name in names)
                 words = {"description": f"Text to search for in {plain}."}
-                yield QueryParameter(str(backend.search_param), {"type": "string"} | words)
+                # Each word is a condition on all fields. A URL would limit their number.
+                schema = {"type": "string", "maxLength": MAX_QUERY_LENGTH} | words
+                yield QueryParameter(str(backend.search_param), schema)
         elif isinstance(backend, filters.OrderingFilter):
             context = {"request": self.view.request}
             valid = backend.get_valid_fields(self.queryset, self.view, context)
             names = [name for field, _ in valid for name in (str(field), f"-{field}")]
             if names:
                 one = {"type": "string", "enum": names}
-                schema = {"type": "array", "items": one, "description": ORDERING}
+                schema = {"type": "array", "items": one, "description": ORDERING_DESCRIPTION}
                 yield QueryParameter(str(backend.ordering_param), schema, separator=",")
         elif hasattr(backend, "get_schema_operation_parameters"):
             for shown in backend.get_schema_operation_parameters(self.view):
-                yield _of_openapi(shown)
+                yield _parameter_of_openapi(shown)
 
     def _filterset(self, backend: Any) -> Iterator[QueryParameter]:
         """Yield the filters of a filter set of django-filter."""
         kind = backend.get_filterset_class(self.view, self.queryset)
         if kind is not None:
             shown = kind(data=None, queryset=self.queryset, request=self.view.request)
-            # An AllValuesFilter looks up its choices. It takes any text, and the others are kept.
+            # An AllValuesFilter queries its choices, which is denied here. It becomes a parameter
+            # for any text. The form makes the fields of the other filters.
             of_rows = [name for name, one in shown.filters.items() if _looks_up_choices(one)]
-            kinds = {name: shown.filters.pop(name).field_class for name in of_rows}
+            others = {name: shown.filters.pop(name) for name in of_rows}
             for name, field in shown.form.fields.items():
-                yield from _of_form_field(shown.form.add_prefix(name), field)
-            for name, field_class in kinds.items():
-                one: JSON = {"type": "string"}
-                several = issubclass(field_class, forms.MultipleChoiceField)
-                schema = {"type": "array", "items": one} if several else one
-                yield QueryParameter(shown.form.add_prefix(name), schema)
+                yield from _parameters_of_form_field(shown.form.add_prefix(name), field)
+            for name, one in others.items():
+                schema = _filter_of_rows(one)
+                required = bool(one.extra.get("required"))
+                yield QueryParameter(shown.form.add_prefix(name), schema, required)
 
     # Pages.
 
@@ -367,7 +405,7 @@ class Endpoint:
                 yield QueryParameter(found.page_size_query_param, number | most | words)
         elif found is not None:
             for shown in found.get_schema_operation_parameters(self.view):
-                yield _of_openapi(shown)
+                yield _parameter_of_openapi(shown)
 
     # Output.
 
@@ -381,8 +419,8 @@ class Endpoint:
     def _output(self) -> JSON | None:
         hint = self.hints.response
         if hint is not UNSTATED:
-            found = _instance(hint) if hint is not None else None
-        elif self._is_plain:
+            found = _made_serializer(hint) if hint is not None else None
+        elif self._returns_rows:
             found = self.view.get_serializer()
         else:
             return None
@@ -391,7 +429,7 @@ class Endpoint:
         schema = output_schema(found)
         is_list = (
             self.reads_only
-            and (self.action or "list") in LISTS
+            and (self.action or "list") in LIST_ACTIONS
             and self._calls("get_serializer", "list")
         )
         if not is_list or self.paginator is None:
@@ -401,15 +439,18 @@ class Endpoint:
         return self._page_schema(schema)
 
     @property
-    def _is_plain(self) -> bool:
-        """Whether it is one of the actions of REST framework, or a method that calls one."""
+    def _returns_rows(self) -> bool:
+        """Whether this is an action of REST framework's mixins, or calls one.
+
+        Such an action returns what the view's serializer writes.
+        """
         if not hasattr(self.view, "get_serializer"):
             return False
         if not self.action:
-            return self._calls(*LISTS, *OBJECTS)
-        # An action that is written anew may return anything.
-        standard = self.action in (*LISTS, *OBJECTS)
-        return standard and self._calls("get_serializer", *LISTS, *OBJECTS)
+            return self._calls(*LIST_ACTIONS, *ROW_ACTIONS)
+        # An overridden action may return anything, unless it calls the original or the serializer.
+        standard = self.action in (*LIST_ACTIONS, *ROW_ACTIONS)
+        return standard and self._calls("get_serializer", *LIST_ACTIONS, *ROW_ACTIONS)
 
     def _page_schema(self, schema: JSON) -> JSON | None:
         """Return the schema of a page. None if the view may also return the whole list."""
@@ -417,14 +458,14 @@ class Endpoint:
         if size is None and getattr(self.paginator, "default_limit", None) is None:
             return None
         items = schema if schema["type"] == "array" else {"type": "array", "items": schema}
-        found = json_schema(self.paginator.get_paginated_response_schema({"type": "array"}))
+        stated = self.paginator.get_paginated_response_schema({"type": "array"})
+        found = json_schema(_with_arguments(stated))
         found.pop("required", None)
         for name, part in found.get("properties", {}).items():
             if part == {"type": "array"}:
                 found["properties"][name] = items
             elif name in LINKS:
-                words = f"Arguments for the {name} page. Null if there is none."
-                found["properties"][name] = {"type": ["object", "null"], "description": words}
+                found["properties"][name] = page_schema(name)
         return found
 
     # Texts.
@@ -435,10 +476,12 @@ class Endpoint:
         if own:
             return own
         meta = getattr(self.model, "_meta", None)
-        kind = self.action or next((one for one in SENTENCES if self._calls(one)), "")
+        kind = self.action or next((one for one in DEFAULT_DESCRIPTIONS if self._calls(one)), "")
         view = prose(vars(self.view_class).get("__doc__")) or ""
-        if kind in SENTENCES and meta is not None:
-            sentence = SENTENCES[kind].format(one=meta.verbose_name, many=meta.verbose_name_plural)
+        if kind in DEFAULT_DESCRIPTIONS and meta is not None:
+            sentence = DEFAULT_DESCRIPTIONS[kind].format(
+                one=meta.verbose_name, many=meta.verbose_name_plural
+            )
             return f"{sentence} {view}".strip()
         if self.action:
             return f"{self.action.replace('_', ' ').capitalize()}. {view}".strip()
@@ -456,21 +499,21 @@ class Endpoint:
         return _spectacular_hints(stated, self.view, self.method)
 
 
-LINKS = ("next", "previous")
-ORDERING = "The order, by the first name first. A minus sign means descending."
-# Also parts of "LOAD_FAST_LOAD_FAST" and "STORE_FAST_LOAD_FAST", which Python 3.13 has.
-BARE = "(request)"
-CONTINUING = ("LOAD_ATTR", "LOAD_METHOD", "CACHE")
-NAME_INSTRUCTIONS = ("LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
-OWN = (("self",), ("super",))  # what the view's own methods are called on
+def _with_arguments(schema: JSON, name: str = "") -> JSON:
+    """Return the schema of a page, with arguments in place of URLs of other pages."""
+    if schema.get("format") == "uri":
+        return page_schema(name)
+    if (properties := schema.get("properties")) is None:
+        return schema
+    return schema | {"properties": {k: _with_arguments(v, k) for k, v in properties.items()}}
 
 
-def _instance(serializer: Any) -> Any:
+def _made_serializer(serializer: Any) -> Any:
     return serializer() if isinstance(serializer, type) else serializer
 
 
 def _own_docstring(handler: Any) -> str | None:
-    """Return a docstring of the project. Those of REST framework are about its code."""
+    """Return the docstring if the project wrote it. REST framework's describe its own code."""
     ours = not str(getattr(handler, "__module__", "")).startswith("rest_framework.")
     return handler.__doc__ if ours else None
 
@@ -478,13 +521,17 @@ def _own_docstring(handler: Any) -> str | None:
 # Query parameters.
 
 
-def _of_serializer(serializer: serializers.Serializer) -> Iterator[QueryParameter]:
+def _repeated_names(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _parameters_of_serializer(serializer: serializers.Serializer) -> Iterator[QueryParameter]:
     found = SerializerInput(serializer).schema
     for name, schema in found["properties"].items():
         yield QueryParameter(name, schema, name in found.get("required", ()))
 
 
-def _of_openapi(shown: Mapping[str, Any]) -> QueryParameter:
+def _parameter_of_openapi(shown: Mapping[str, Any]) -> QueryParameter:
     """Return a parameter that is described as OpenAPI describes it."""
     schema = json_schema(shown.get("schema") or {"type": "string"})
     words = {"description": str(shown["description"])} if shown.get("description") else {}
@@ -492,7 +539,7 @@ def _of_openapi(shown: Mapping[str, Any]) -> QueryParameter:
     return QueryParameter(shown["name"], schema | words, bool(shown.get("required")), separator)
 
 
-def _of_form_field(name: str, field: forms.Field) -> Iterator[QueryParameter]:
+def _parameters_of_form_field(name: str, field: forms.Field) -> Iterator[QueryParameter]:
     """Yield the parameters of a filter: one, or one for each part of a range."""
     widget: Any = field.widget
     if isinstance(field, forms.MultiValueField) and hasattr(widget, "suffixed"):
@@ -502,28 +549,54 @@ def _of_form_field(name: str, field: forms.Field) -> Iterator[QueryParameter]:
         return
     schema, separator = _filter_schema(field, field), ""
     if any(kind.__name__ == "BaseCSVField" for kind in type(field).__mro__):
-        words = {"description": f"{field.label}."} if field.label else {}
+        words = {"description": label} if (label := _label_sentence(field)) else {}
         schema.pop("description", None)
         schema, separator = {"type": "array", "items": schema} | words, ","
     yield QueryParameter(name, schema, field.required, separator)
 
 
 def _looks_up_choices(shown: Any) -> bool:
-    """Whether a filter of django-filter queries the database to make its form field."""
+    """Whether a filter of django-filter needs rows or a user to make its form field."""
     try:
         shown.field  # noqa: B018
     except QueryDenied:
         return True
+    except Exception:
+        # A function that returns the rows of the user has no user yet. The type of keys is known.
+        if issubclass(shown.field_class, forms.ModelChoiceField):
+            return True
+        raise
     return False
+
+
+def _filter_of_rows(shown: Any) -> JSON:
+    """Return the schema of a filter whose form field cannot be made: of keys, or of any text."""
+    kind = shown.field_class
+    one: JSON = {"type": "string"}
+    if issubclass(kind, forms.ModelChoiceField):
+        one = dict(BARE_KEY)
+        with suppress(Exception):  # of a filter with a method, the name may be any
+            related: Any = get_fields_from_path(shown.model, shown.field_name)[-1].related_model
+            one = model_key(related, shown.extra.get("to_field_name") or "pk")
+    several = issubclass(kind, forms.MultipleChoiceField | forms.ModelMultipleChoiceField)
+    return {"type": "array", "items": one} if several else one
 
 
 def _filter_schema(field: forms.Field, labelled: forms.Field, suffix: str | None = "") -> JSON:
     found = _filter_type(field)
-    labels = "; ".join(f"{value}: {label}" for value, label in choices_of(field))
-    label = " ".join(str(one) for one in (labelled.label, suffix) if one)
-    texts = [f"{label}." if label else "", str(labelled.help_text or ""), labels]
+    labels = "; ".join(f"{value}: {label}" for value, label in form_choices(field))
+    texts = [_label_sentence(labelled, suffix), str(labelled.help_text or ""), labels]
     words = " ".join(text for text in texts if text)
     return found | ({"description": words} if words else {})
+
+
+def _label_sentence(field: forms.Field, suffix: str | None = "") -> str:
+    """Return the label as a sentence, or "" if there is none."""
+    label = str(field.label or "")
+    if label.startswith(UNNAMED_FILTER):
+        label = ""
+    text = " ".join(one for one in (label, suffix) if one)
+    return text if not text or text[-1] in ".?!" else f"{text}."
 
 
 def _filter_type(field: forms.Field) -> JSON:
@@ -547,25 +620,14 @@ def _filter_key(field: Any) -> JSON:
     return model_key(model, field.to_field_name or "pk") if model is not None else dict(BARE_KEY)
 
 
-def query_string(parameters: Sequence[QueryParameter], given: JSON) -> str:
-    """Return the query string of the given arguments."""
-    return urlencode(
-        [
-            (one.name, text)
-            for one in parameters
-            if given.get(one.name) is not None
-            for text in one.texts(given[one.name])
-        ]
-    )
-
-
 # Code.
 
 
 def functions_in(handler: Any) -> Iterator[set[tuple[str, ...]]]:
     """Yield the attribute chains of a function and of the functions that it decorates.
 
-    A decorator passes the request on to what it decorates, so its chains of ``BARE`` are left out.
+    A decorator passes the request to the function that it decorates, which is read too. So the
+    chains of a decorator that begin with ``WHOLE_REQUEST`` are left out.
     """
     waiting, seen = [handler], set()
     while waiting:
@@ -580,18 +642,19 @@ def functions_in(handler: Any) -> Iterator[set[tuple[str, ...]]]:
                 inner.append(cell.cell_contents)
         is_decorator = any(isinstance(found, FunctionType) for found in inner)
         chains = set(attribute_chains(one))
-        yield {chain for chain in chains if not (is_decorator and chain[0] == BARE)}
+        yield {chain for chain in chains if not (is_decorator and chain[0] == WHOLE_REQUEST)}
         waiting += inner
 
 
 def attribute_chains(function: FunctionType) -> Iterator[tuple[str, ...]]:
     """Yield chains of names in the code of a function, such as ``("self", "request", "data")``.
 
-    The result of a call begins a new chain with "()", that of ``super()`` with "super". An item is
-    "[]". The first parameter after ``self`` is called "request", whatever its name is.
+    The result of a call begins a new chain with "()", and that of ``super()`` with "super". An item
+    is "[]". The first parameter after ``self`` is called "request", whatever its name is.
 
-    Code that uses the whole request, and not an attribute of it, is a chain that begins with
-    ``BARE``. The rest is what the code names before it, such as the method that it calls with it.
+    If the code uses the request itself and not an attribute of it, the chain is ``WHOLE_REQUEST``
+    and the chain before it. For ``self.check(request)`` this is ``("(request)", "self", "check")``.
+    A call with the keyword ``data`` is the chain ``("data=",)``.
     """
     code = function.__code__
     parameters = code.co_varnames[: code.co_argcount]
@@ -600,6 +663,8 @@ def attribute_chains(function: FunctionType) -> Iterator[tuple[str, ...]]:
     while waiting:
         one = waiting.pop()
         yield from _chains_in(one, request)
+        if any(isinstance(names, tuple) and "data" in names for names in one.co_consts):
+            yield (DATA_KEYWORD,)
         # Lambdas, comprehensions and functions inside of the function.
         waiting += [inner for inner in one.co_consts if isinstance(inner, CodeType)]
 
@@ -610,8 +675,8 @@ def _chains_in(code: CodeType, request: str) -> Iterator[tuple[str, ...]]:
     before: tuple[str, ...] = ()
     callee: tuple[str, ...] = ()  # the chain before the current one
     for one in dis.get_instructions(code):
-        if chain in whole and not one.opname.startswith(CONTINUING):
-            yield (BARE, *callee)
+        if chain in whole and not one.opname.startswith(ATTRIBUTE_INSTRUCTIONS):
+            yield (WHOLE_REQUEST, *callee)
         if one.opname.startswith("LOAD_SUPER_ATTR"):
             chain = ("super", one.argval)
         elif one.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")):
@@ -624,7 +689,7 @@ def _chains_in(code: CodeType, request: str) -> Iterator[tuple[str, ...]]:
             names = ["" if name in cells else name for name in loaded]
             names = ["request" if name == request else name for name in names]
             if len(names) > 1 and names[0] == "request" and not one.opname.startswith("STORE"):
-                yield (BARE, *chain)
+                yield (WHOLE_REQUEST, *chain)
             callee, chain = chain, (str(names[-1]),)
         elif one.opname.startswith("LOAD_CONST"):
             chain, before = (), chain
@@ -642,7 +707,7 @@ def _chains_in(code: CodeType, request: str) -> Iterator[tuple[str, ...]]:
 
 # Hints of drf-spectacular.
 
-UNSTATED: Any = object()
+UNSTATED: Any = object()  # ``@extend_schema`` says nothing. None means that there is no body.
 
 
 @dataclass(frozen=True)
@@ -660,7 +725,11 @@ def _spectacular_hints(stated: Any, view: Any, method: str) -> Hints:
     from drf_spectacular.openapi import AutoSchema
 
     class UnstatedSchema(AutoSchema):
-        """Answers in place of drf-spectacular's own guesses, of which there are better ones."""
+        """The base of ``StatedSchema``, in place of drf-spectacular's guesses.
+
+        It returns ``UNSTATED`` for what ``@extend_schema`` does not state. ``Endpoint`` then reads
+        the view itself.
+        """
 
         def get_request_serializer(self) -> Any:
             return UNSTATED
@@ -710,13 +779,13 @@ def _stated_parameters(schema: Any) -> Iterator[tuple[str, Any]]:
 
     for one in schema.get_override_parameters():
         if isinstance(one, type | serializers.Serializer):
-            if isinstance(made := _instance(one), serializers.Serializer):
-                yield from ((found.name, found) for found in _of_serializer(made))
+            if isinstance(made := _made_serializer(one), serializers.Serializer):
+                yield from ((found.name, found) for found in _parameters_of_serializer(made))
         elif isinstance(one, OpenApiParameter) and one.location == OpenApiParameter.QUERY:
-            yield one.name, None if one.exclude else _of_spectacular(one)
+            yield one.name, None if one.exclude else _parameter_of_spectacular(one)
 
 
-def _of_spectacular(one: Any) -> QueryParameter:
+def _parameter_of_spectacular(one: Any) -> QueryParameter:
     schema = openapi_type(one.type)
     schema |= {"enum": list(one.enum)} if one.enum else {}
     if one.many:

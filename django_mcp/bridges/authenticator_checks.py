@@ -1,5 +1,5 @@
 """
-Find REST framework views that need their own authenticator.
+Find REST framework views that need their own authenticator, or headers of the client.
 
 Calls of tools are authenticated by ``django_mcp``, so ``request.auth`` is an ``mcp.Auth`` and not
 the token of the view's authentication class. A permission class that reads such a token denies
@@ -25,6 +25,7 @@ KNOWN = {field.name for field in fields(Auth)}
 TOKEN_PERMISSIONS = ("oauth2_provider.contrib.rest_framework.TokenHasScope",)
 # Permission classes that read the token of an authenticator, and also accept other callers.
 TOLERANT = ("oauth2_provider.contrib.rest_framework.IsAuthenticatedOrTokenHasScope",)
+PERMISSION_METHODS = ("has_permission", "has_object_permission")
 # Methods of a view that REST framework calls for every request.
 VIEW_METHODS = (
     "initial", "check_permissions", "get_permissions", "get_queryset", "get_serializer_class",
@@ -41,7 +42,7 @@ def needs_own_authenticator(endpoint: Endpoint) -> Iterator[str]:
             continue
         if _is_one_of(kind, TOKEN_PERMISSIONS):
             yield f"{kind.__name__} needs a token of django-oauth-toolkit in request.auth."
-        elif read := _token_attributes(kind, ("has_permission", "has_object_permission")):
+        elif read := _token_attributes(kind, PERMISSION_METHODS):
             yield f"{name} reads {read}, so it needs the view's own authenticator."
     if method := _assigns_user(view):
         yield f"{method}() of {view.__name__} assigns a user, so it denies other callers."
@@ -83,6 +84,33 @@ def _is_one_of(kind: type, paths: tuple[str, ...]) -> bool:
 
 def _token_attributes(kind: type, methods: tuple[str, ...]) -> str | None:
     """Return what the code of methods reads of a token, such as ``request.auth.scope``."""
+    for chain in _own_chains(kind, methods):
+        if "successful_authenticator" in chain:
+            return "request.successful_authenticator"
+        for before, token, read in zip(chain, chain[1:], chain[2:], strict=False):
+            if before == "request" and token in ("auth", "_auth") and read not in KNOWN:
+                return f"request.{token}{'' if read == '[]' else '.'}{read}"
+    return None
+
+
+def reads_headers(endpoint: Endpoint) -> Iterator[str]:
+    """Yield which permission classes and views read headers, which calls of tools do not have."""
+    view = endpoint.view_class
+    own = (*VIEW_METHODS, endpoint.action or endpoint.method)
+    methods = dict.fromkeys(_permission_classes(endpoint.view), PERMISSION_METHODS)
+    for kind, names in (methods | {view: own}).items():
+        read = {
+            name
+            for chain in _own_chains(kind, names)
+            for before, name in zip(chain, chain[1:], strict=False)
+            if before in ("request", "_request") and name in ("headers", "META")
+        }
+        for name in sorted(read):
+            yield f"{kind.__module__}.{kind.__name__} reads request.{name}."
+
+
+def _own_chains(kind: type, methods: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the attribute chains of the project's methods that do not know calls of tools."""
     for name in methods:
         method = inspect.getattr_static(kind, name, None)
         if str(getattr(method, "__module__", "")).startswith("rest_framework."):
@@ -90,10 +118,4 @@ def _token_attributes(kind: type, methods: tuple[str, ...]) -> str | None:
         # Code that asks ``hasattr(request, "mcp")`` knows calls of tools.
         if "mcp" in getattr(getattr(method, "__code__", None), "co_consts", ()):
             continue
-        for chain in (chain for one in functions_in(method) for chain in one):
-            if "successful_authenticator" in chain:
-                return "request.successful_authenticator"
-            for before, token, read in zip(chain, chain[1:], chain[2:], strict=False):
-                if before == "request" and token in ("auth", "_auth") and read not in KNOWN:
-                    return f"request.{token}{'' if read == '[]' else '.'}{read}"
-    return None
+        yield from (chain for one in functions_in(method) for chain in one)

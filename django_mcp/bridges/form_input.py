@@ -14,7 +14,7 @@ in ISO 8601, which Django's fields parse in every locale.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any
@@ -25,20 +25,22 @@ from django.db.models import Model
 from django.utils import timezone
 from django.utils.datastructures import MultiValueDict
 
-from ..declarations.arguments import MAX_KEYS_PER_ARGUMENT, Find
+from ..declarations.arguments import MAX_KEYS_PER_ARGUMENT
+from ..declarations.declaration import Find
 from ..declarations.elicitation_checks import asks_secret
-from ..declarations.fields.keys import key_text
+from ..declarations.fields.keys import filter_by_keys, key_text
 from ..declarations.form_values import (
     ValueWidget,
     as_posted,
-    choices_of,
     default_of,
     flat_choices,
+    form_choices,
     form_field_type,
     is_required,
     json_widget,
     schema_of,
 )
+from ..declarations.schemas import object_schema
 from ..exceptions import InvalidArguments
 
 if TYPE_CHECKING:
@@ -83,6 +85,9 @@ def _post(
     if not isinstance(field, forms.FileField):
         value = _value(field, arguments[bound.name]) if given else bound.initial
         data |= _widget_data(field.widget, name, field.prepare_value(value))
+        if field.show_hidden_initial:  # Without it, the form would see the field as changed.
+            shown = field.prepare_value(bound.initial)
+            data |= _widget_data(field.hidden_widget(), bound.html_initial_name, shown)
     elif given and (upload := form_field_type(field).read(arguments[bound.name])):
         files.appendlist(name, upload)
     elif given:
@@ -119,6 +124,8 @@ def _widget_data(widget: forms.Widget, name: str, value: Any) -> Posted:
         return {name: [str(widget.format_value(value) or "")]}
     if getattr(widget, "allow_multiple_selected", False) and not value:
         return {}
+    if isinstance(value, list | tuple) and isinstance(widget, forms.TextInput):
+        return {name: [_text(widget.format_value(value))]}  # such as the admin's raw_id_fields
     listed = value if isinstance(value, list | tuple) else [value]
     return {name: [_text(one) for one in listed]}
 
@@ -180,8 +187,7 @@ class FormInput:
         taken = {name: field for name, field in form.fields.items() if self._takes(name, field)}
         properties = {name: self._property(form, name, field) for name, field in taken.items()}
         required = [name for name in taken if self._is_required(form, name)]
-        schema = {"type": "object", "properties": properties, "additionalProperties": False}
-        return schema | ({"required": required} if required else {})
+        return object_schema(properties, required)
 
     def _takes(self, name: str, field: forms.Field) -> bool:
         return not (field.disabled or field.widget.is_hidden or name in self._exclude)
@@ -229,7 +235,8 @@ class FormInput:
             return None
         if field.queryset is None:
             raise ImproperlyConfigured("its queryset is None, so nobody knows of which model.")
-        return self._find(field.queryset.model, None)
+        found: ModelResource = self._find(field.queryset.model, None)
+        return found
 
     # The form.
 
@@ -271,7 +278,7 @@ class FormInput:
         """Return a widget that yields the value for the field, or raises its validation error."""
         field = form.fields[name]
         if isinstance(field, forms.ModelMultipleChoiceField):
-            current = form.get_initial_for_field(field, name) or ()
+            current = form.get_initial_for_field(field, name)
             return ValueWidget(field.widget, lambda: self._several(request, field, value, current))
         if isinstance(field, forms.ModelChoiceField):
             return ValueWidget(field.widget, lambda: self._one(request, field, value))
@@ -287,17 +294,31 @@ class FormInput:
         return None if value in (None, "") else self._find_rows(request, field, [value])[0]
 
     def _several(
-        self, request: Request, field: RowField, value: Any, current: Iterable[Any]
+        self, request: Request, field: RowField, value: Any, current: Iterable[Any] | None
     ) -> list[Any]:
         """Return the values for all named rows, and for the linked rows that the caller cannot see.
 
-        Links to hidden rows are neither added nor removed.
+        Links to hidden rows are neither added nor removed. ``current`` are the linked rows, or None
+        if the form has no initial value.
         """
         named = [] if value in (None, "") else value
         if not isinstance(named, list) or len(named) > MAX_KEYS_PER_ARGUMENT:
             words = f"Give a list of at most {MAX_KEYS_PER_ARGUMENT} keys."
             raise ValidationError(words, code="invalid_list")
-        return self._find_rows(request, field, named) + self._hidden(request, field, current)
+        if not named and field.required:
+            # The form would accept an empty list only if hidden links remain, and so reveal them.
+            raise ValidationError(field.error_messages["required"], code="required")
+        found = self._find_rows(request, field, named)
+        # A form for a new row has no initial value. Without a resource, no row is hidden.
+        if current is None or self._resource(field) is None:
+            return found
+        linked = [row for row in current if isinstance(row, Model)]
+        kept = found + self._hidden(request, field, linked)
+        if not kept:
+            # The form runs one query for the rows it gets. If no hidden links remain, it gets none:
+            # run that query here, because its absence would take less time and reveal that.
+            list(_linked(field, linked))
+        return kept
 
     def _find_rows(self, request: Request, field: RowField, named: list[Any]) -> list[Any]:
         resource = self._resource(field)
@@ -310,19 +331,22 @@ class FormInput:
                 raise _no_choice(field, one)
         return [_known_by(field, rows[key]) for key in keys]
 
-    def _hidden(self, request: Request, field: RowField, current: Iterable[Any]) -> list[Any]:
-        """Return the values of currently linked rows that the caller cannot see."""
+    def _hidden(self, request: Request, field: RowField, linked: Sequence[Any]) -> list[Any]:
+        """Return the values of currently linked rows that the caller cannot see.
+
+        Runs the same queries whether the row has links or none, because a row that has only hidden
+        links must not differ from a row without links.
+        """
         resource = self._resource(field)
-        rows = [row for row in current if isinstance(row, Model)]
-        if resource is None or not rows:
-            return []
-        keys = [resource._key(key_text(row, resource._lookup)) for row in rows]
-        visible = resource._fetch(request, keys, write=True)
-        hidden = [row.pk for key, row in zip(keys, rows, strict=True) if key not in visible]
+        assert resource is not None
+        keys = [resource._key(key_text(row, resource._lookup)) for row in linked]
+        visible = resource._fetch(request, keys, write=True, query_without_keys=True)
+        hidden = {row.pk for key, row in zip(keys, linked, strict=True) if key not in visible}
         # Only rows among the field's choices: the form would reject any other, and its error would
-        # name the hidden row.
-        offered: Any = field.queryset
-        return [_known_by(field, row) for row in offered.filter(pk__in=hidden)]
+        # name the hidden row. All linked rows are asked for: a query for the hidden ones would run
+        # only if there are some, and so reveal them.
+        found = _linked(field, linked)
+        return [_known_by(field, row) for row in found if row.pk in hidden]
 
 
 def _keep(form: forms.BaseForm, name: str, field: forms.Field) -> None:
@@ -330,10 +354,33 @@ def _keep(form: forms.BaseForm, name: str, field: forms.Field) -> None:
     if isinstance(field, forms.FileField):  # a FileField keeps its file if it gets none
         field.widget = ValueWidget(field.widget, lambda: None)
         return
+    if isinstance(field, forms.ModelMultipleChoiceField):
+        _keep_links(form, name, field)
     field.disabled = True
     field.widget.supports_microseconds = True
     if isinstance(field, forms.JSONField):  # JSONField.has_changed() ignores disabled
         field.widget = ValueWidget(field.widget, lambda: form.get_initial_for_field(field, name))
+
+
+def _keep_links(form: forms.BaseForm, name: str, field: RowField) -> None:
+    """Make the form treat a row that has only hidden links like a row without links.
+
+    The form keeps all links, hidden ones included, and so would differ for the two rows.
+    """
+    current = form.get_initial_for_field(field, name)
+    if current is None:
+        return  # a form for a new row
+    if not list(current):
+        list(_linked(field, []))  # The form runs a query only if there are links.
+    instance = getattr(form, "instance", None)
+    if instance is not None and not instance._state.adding:
+        field.required = False  # It would be an error only without links.
+
+
+def _linked(field: RowField, linked: Iterable[Any]) -> Any:
+    """Return a query for the linked rows that the form offers as choices."""
+    offered: Any = field.queryset
+    return filter_by_keys(offered, [row.pk for row in linked])
 
 
 def _key(resource: ModelResource, value: Any) -> Any:
@@ -370,7 +417,7 @@ def refuse_unknown(arguments: Mapping[str, Any], known: Collection[str]) -> None
 
 def _description(field: forms.Field, schema: JSON) -> JSON:
     """Return the help text, the labels of the choices, and the schema's own description."""
-    labels = "; ".join(f"{value}: {label}" for value, label in choices_of(field))
+    labels = "; ".join(f"{value}: {label}" for value, label in form_choices(field))
     texts = [str(field.help_text or ""), labels, schema.get("description", "")]
     words = " ".join(word for word in texts if word)
     return {"description": words} if words else {}
@@ -393,9 +440,13 @@ def _problems(name: str, field: forms.Field, shown: JSON) -> Iterator[Problem]:
 
 def errors(form: forms.BaseForm) -> str:
     """Return the errors of a bound form, one line per field, as text for a language model."""
+    return "\n".join(error_lines(form)[:MAX_ERRORS])
+
+
+def error_lines(form: forms.BaseForm) -> list[str]:
+    """Return the errors of a bound form, one line per field."""
     found = form.errors.as_data()
-    lines = [f"{_label(name)}: {_words(form, name, wrong)}" for name, wrong in found.items()]
-    return "\n".join(lines[:MAX_ERRORS])
+    return [f"{_label(name)}: {_words(form, name, wrong)}" for name, wrong in found.items()]
 
 
 def _label(name: str) -> str:

@@ -20,8 +20,7 @@ from django.forms import BaseForm, BaseFormSet, BaseModelForm
 
 from ..declarations import permissions
 from ..declarations.arguments import Arguments
-from ..declarations.declaration import Declaration, default_name, prose
-from ..declarations.model_checks import REQUIRED
+from ..declarations.declaration import REQUIRED, Declaration, Find, default_name, prose
 from ..declarations.outputs import Output, RowOutput, output_of
 from ..declarations.permissions import AUTHENTICATED, Decision, Permission, of_model
 from ..declarations.tools import Tool
@@ -42,7 +41,6 @@ from .rows import (
 if TYPE_CHECKING:
     from django.db.models import Model
 
-    from ..declarations.catalog import Catalog
     from ..declarations.model_resources import ModelResource
     from ..declarations.request import Request
 
@@ -80,12 +78,16 @@ class FormTool(Tool):
     _resource: ModelResource | None = None
 
     @classmethod
-    def _made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
+    def _instances_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
         if len(subjects) > 1:
             raise TypeError(f"{cls.__name__} is registered with one form.")
         one = cls()
         one.form_class = subjects[0] if subjects else cls.form_class
         return [one]
+
+    @property
+    def _runs(self) -> str:
+        return "" if self.form_class is None else permissions.path(self.form_class)
 
     # For a project to override.
 
@@ -155,8 +157,8 @@ class FormTool(Tool):
         return super()._is_public and (self._resource is None or self._resource._is_public)
 
     @property
-    def _is_free(self) -> bool:
-        return super()._is_free and self._resource is None
+    def _decides_without_database(self) -> bool:
+        return super()._decides_without_database and self._resource is None
 
     # Execution.
 
@@ -195,14 +197,14 @@ class FormTool(Tool):
         name = self._resource.name
         return "_uri" if name in self._input.schema["properties"] else name
 
-    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, find: Find) -> Iterator[CheckMessage]:
         self._take_defaults()
-        yield from Declaration._resolve(self, catalog)
+        yield from Declaration._resolve(self, find)
         yield from (wrong := [*class_problems(self), *self._schema_problems()])
         if not wrong:
-            yield from (wrong := [*self._form_problems(catalog)])
+            yield from (wrong := [*self._form_problems(find)])
         if not wrong:
-            yield from (wrong := [*self._output_problems(catalog)])
+            yield from (wrong := [*self._output_problems(find)])
         if not wrong:
             self._arguments = FormArguments(self)
             yield from self._argument_problems()
@@ -224,11 +226,10 @@ class FormTool(Tool):
             self.description = self.description or sentence
             self.destructive = self.update if self.destructive is None else self.destructive
 
-    def _form_problems(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _form_problems(self, find: Find) -> Iterator[CheckMessage]:
         """Make the form's schema. Yield errors if that fails."""
         try:
             form = self.get_schema_form()
-            find = catalog.find
             self._input = FormInput(form, find, exclude=self.exclude, partial=self.update)
         except Exception as error:  # form classes run the project's code
             words = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
@@ -239,28 +240,33 @@ class FormTool(Tool):
             yield self._error(problem.message, problem.number, problem.hint)
         for name in self.exclude:
             if name not in form.fields:
-                yield self._error(f"exclude names {name!r}, which is no field.", 129, "Drop it.")
+                yield self._error(
+                    f"exclude names {name!r}, which is not a field.", 129, "Remove it."
+                )
 
-    def _output_problems(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _output_problems(self, find: Find) -> Iterator[CheckMessage]:
         """Find the resource of the row and the type of the result. Yield errors if that fails."""
         try:
             if self._model is not None and (self.update or self._saves):
-                self._resource = catalog.find(self._model)
+                self._resource = find(self._model, None)
         except ImproperlyConfigured as error:
             hint = "Register a ModelResource, or write form_valid and return something else."
             yield self._error(str(error), 125, hint)
             return
         try:
-            self._output = self._find_output(catalog)
+            self._output = self._find_output(find)
         except ImproperlyConfigured as error:
-            yield self._error(str(error), 132, "A result needs no type, or a known one.")
+            hint = (
+                "Annotate form_valid with a type that has a JSON Schema, or remove the annotation."
+            )
+            yield self._error(str(error), 132, hint)
 
-    def _find_output(self, catalog: Catalog) -> Output:
+    def _find_output(self, find: Find) -> Output:
         if self.output_schema is None and self._saves:
             assert self._resource is not None
             return RowOutput(self._resource, written=True)
         returned = None if self._saves else self._returns()
-        return output_of(returned, catalog.find, schema=self.output_schema)
+        return output_of(returned, find, schema=self.output_schema)
 
 
 class FormArguments(Arguments):
@@ -306,33 +312,36 @@ def _changed_fields(row: Model, form: BaseModelForm[Any]) -> list[str]:
 def class_problems(tool: FormTool) -> Iterator[CheckMessage]:
     """Yield what is wrong with the class before its form is built."""
     if tool.input_schema is not None:
-        yield tool._error("The form is the schema.", 130, "Drop input_schema; see exclude.")
+        message = "input_schema has no effect, because the form is the schema."
+        yield tool._error(message, 130, "Remove input_schema. To leave out fields, use exclude.")
     for name in IMMEDIATE:
         if iscoroutinefunction(getattr(tool, name)):
-            hint = "Write def: forms are made in a thread, where the database may be asked."
+            hint = "Write def. Forms are made in a thread, where they may query the database."
             yield tool._error(f"{name} is asynchronous, but it is called synchronously.", 131, hint)
     if wrong := _no_form(tool.form_class):
-        hint = "Such as @mcp.register(ContactForm); of a set, the form for one row at a time."
+        hint = "Write @mcp.register(ContactForm). For a formset, register the form of one row."
         yield tool._error(wrong, 120, hint)
     elif tool._saves and tool._model is None:
         hint = "Write form_valid(self, request, form)."
-        yield tool._error("Nothing is done with the form.", 127, hint)
+        message = "The form is not a ModelForm, and there is no form_valid: the tool does nothing."
+        yield tool._error(message, 127, hint)
     elif tool.update:
         yield from _update_problems(tool)
     elif tool._saves and tool.read_only:
-        hint = "Drop read_only, or write form_valid, which looks for something."
-        yield tool._error("A tool that only reads saves no form.", 133, hint)
+        hint = "Remove read_only, or override form_valid with code that does not write."
+        yield tool._error("The tool is read_only, but it saves a ModelForm.", 133, hint)
 
 
 def _no_form(form: Any) -> str | None:
     if not inspect.isclass(form) or not issubclass(form, BaseForm | BaseFormSet):
-        return f"{form!r} is no form."
-    return f"{form.__name__} is a set of forms." if issubclass(form, BaseFormSet) else None
+        return f"{form!r} is not a form class."
+    return f"{form.__name__} is a formset." if issubclass(form, BaseFormSet) else None
 
 
 def _update_problems(tool: FormTool) -> Iterator[CheckMessage]:
     if tool._model is None:
-        yield tool._error("The form has no row to change.", 128, "Use a ModelForm, or drop update.")
+        message = f"update needs a ModelForm, but {tool.form_class!r} is not one."
+        yield tool._error(message, 128, "Use a ModelForm, or remove update.")
     if tool.atomic is False or tool.read_only or tool._is_async:
-        hint = "Drop read_only and atomic = False, and write def form_valid."
-        yield tool._error("A row is changed in a transaction.", 126, hint)
+        hint = "Remove read_only and atomic = False, and write def form_valid."
+        yield tool._error("update needs a transaction, but the tool runs in none.", 126, hint)

@@ -1,12 +1,12 @@
 """
 The arguments with which write tools set a model's fields: JSON Schema, parsing and assignment.
 
-``inputs_of`` chooses the fields. A field gets an argument if the resource shows it, it is editable,
-and it is a column, a file, a typed manager or a many-to-many relation of the model itself.
+``field_arguments`` chooses the fields. A field gets an argument if the resource shows it, it is
+editable, and it is a column, a file, a typed manager or a many-to-many relation of the model.
 
-Each argument is an ``Input``. Values are parsed as strictly as they are serialized, and the model's
-validation runs afterwards. ``limits`` puts the model's validators into the JSON Schema. Limits of
-one database's column types are left out.
+Each argument is a ``FieldArgument``. Values are parsed as strictly as they are serialized, and the
+model's validation runs afterwards. ``limits`` puts the model's validators into the JSON Schema.
+Limits of one database's column types are left out.
 
 Foreign keys and many-to-many relations take keys or URIs, which are bound through the target's
 model resource with the caller's permissions. A link to a row that the caller cannot see is neither
@@ -30,19 +30,25 @@ from django.core.validators import (
     MinLengthValidator,
     MinValueValidator,
 )
-from django.db import models, router
+from django.db import models
 from django.db.models import NOT_PROVIDED
 from django.db.models.constants import LOOKUP_SEP
 
 from ..declarations.arguments import KeyBinding, Parameter
 from ..declarations.fields.columns import DECIMAL_ARGUMENT_PATTERN, JSON, as_number, column_type
-from ..declarations.fields.entries import MAX_RELATED_KEYS, Column, Entry, Related, Typed
+from ..declarations.fields.entries import (
+    MAX_RELATED_KEYS,
+    Column,
+    Entry,
+    FieldTypeEntry,
+    RelatedRows,
+)
 from ..declarations.fields.field_types import FieldType, field_type, is_managed, or_null
 from ..declarations.fields.keys import get_field
 from ..declarations.fields.values import (
     FileType,
-    choices_of,
     describe,
+    field_choices,
     field_value,
     plain_value,
     read_value,
@@ -51,7 +57,7 @@ from ..declarations.form_values import FILE_SCHEMA, upload
 from ..exceptions import InvalidArguments
 
 if TYPE_CHECKING:
-    from ..declarations.arguments import Find
+    from ..declarations.declaration import Find
     from ..declarations.model_resources import ModelResource
     from ..declarations.request import Request
 
@@ -63,6 +69,14 @@ KEYWORDS: tuple[tuple[type[BaseValidator], str, Any], ...] = (
     (MinValueValidator, "minimum", max),
     (MaxValueValidator, "maximum", min),
 )
+T = TypeVar("T")
+# Schemas that accept more than the output schema of the same field.
+INPUT_SCHEMAS: dict[str, JSON] = {
+    "DecimalField": {"type": ["string", "number"], "pattern": DECIMAL_ARGUMENT_PATTERN},
+    "DurationField": {"type": "string", "format": "duration"},
+}
+MAX_JSON_DEPTH = 30  # MariaDB stores at most one level of JSON more.
+UNCHANGED: Any = object()
 
 
 def limits(field: Any, kinds: str | list[str]) -> JSON:
@@ -103,18 +117,8 @@ def _json(limit: Any) -> Any:
     return as_number(limit) if isinstance(limit, Decimal) else limit
 
 
-T = TypeVar("T")
-# Fields for which more is accepted on input than is written on output.
-TYPED: dict[str, JSON] = {
-    "DecimalField": {"type": ["string", "number"], "pattern": DECIMAL_ARGUMENT_PATTERN},
-    "DurationField": {"type": "string", "format": "duration"},
-}
-MAX_JSON_DEPTH = 30  # MariaDB stores at most one level of JSON more.
-UNCHANGED: Any = object()
-
-
 @dataclass(frozen=True)
-class Input:
+class FieldArgument:
     """The argument for one field. This base class is for plain columns."""
 
     name: str
@@ -124,13 +128,15 @@ class Input:
     def required(self) -> bool:
         """Whether a new row needs the argument, as in a ``ModelForm``.
 
-        A field that may be blank is needed, too, if its column takes no null and there is no empty
-        value, such as a number. A ``save`` or ``clean`` of the model may set it.
+        A blank field is required too if its column is NOT NULL and has no empty value, such as an
+        integer, unless the model overrides ``save`` or ``clean``, which may set it.
         """
         field = self.field
         if field.has_default() or getattr(field, "db_default", NOT_PROVIDED) is not NOT_PROVIDED:
             return False
-        return not field.blank or not (field.null or field.empty_strings_allowed or _sets(field))
+        return not field.blank or not (
+            field.null or field.empty_strings_allowed or _overrides_save_or_clean(field.model)
+        )
 
     @property
     def nullable(self) -> bool:
@@ -138,7 +144,7 @@ class Input:
 
     @property
     def parameter(self) -> Parameter:
-        return Parameter(self.name, Any, None)
+        return Parameter(self.name, Any, default=None)
 
     def schema(self) -> JSON:
         """Return the JSON Schema of the argument."""
@@ -146,9 +152,9 @@ class Input:
         return (or_null(schema) if self.nullable else schema) | describe(self.field)
 
     def _values(self) -> JSON:
-        kind, choices = column_type(self.field), [value for value, _ in choices_of(self.field)]
+        kind, choices = column_type(self.field), [value for value, _ in field_choices(self.field)]
         assert kind is not None
-        schema = TYPED.get(self.field.get_internal_type(), kind.schema)
+        schema = INPUT_SCHEMAS.get(self.field.get_internal_type(), kind.schema)
         if choices:
             blank = [""] if self.field.blank and kind.schema["type"] == "string" else []
             return {"enum": [*choices, *blank]}
@@ -169,7 +175,7 @@ class Input:
         self.field.to_python(value)
         return value
 
-    def change(self, request: Request, row: models.Model, value: Any) -> Any:
+    def changed_value(self, request: Request, row: models.Model, value: Any) -> Any:
         """Return what to write on ``row``, or ``UNCHANGED`` if it already has the value."""
         return value if self._differs(row, value) else UNCHANGED
 
@@ -178,33 +184,31 @@ class Input:
         return bool(field_value(self.field, stored) != field_value(self.field, value))
 
     def write(self, row: models.Model, value: Any) -> None:
-        """Set the value on a row, before the row is saved."""
+        """Set the value on ``row`` before it is validated and saved."""
         setattr(row, self.field.attname, value)
 
     def finish(self, row: Any, value: Any) -> None:
-        """Write what needs a saved row, such as many-to-many relations."""
+        """Write what needs a saved row, such as many-to-many relations, in the same transaction."""
 
     def undo(self, row: models.Model) -> None:
-        """Undo what no rollback undoes, such as a stored file, if saving the row failed."""
+        """Remove what a rollback does not remove, such as a stored file. Runs if the call fails."""
 
 
-def _sets(field: Any) -> bool:
-    """Whether the model has code that may set the field when a row is saved."""
-    model = field.model
+def _overrides_save_or_clean(model: type[models.Model]) -> bool:
     return model.save is not models.Model.save or model.clean is not models.Model.clean
 
 
-class TypeInput(Input):
+class FieldTypeArgument(FieldArgument):
     """The argument for a field with a registered ``mcp.FieldType``."""
 
     @property
-    def type(self) -> FieldType:
+    def _field_type(self) -> FieldType:
         found = field_type(self.field)
         assert found is not None
         return found
 
     def _values(self) -> JSON:
-        schema, kinds = dict(self.type.schema), self.type.schema.get("type")
+        schema, kinds = dict(self._field_type.schema), self._field_type.schema.get("type")
         if isinstance(kinds, list):  # ``schema`` adds null again for nullable fields
             schema["type"] = [kind for kind in kinds if kind != "null"]
         return schema
@@ -218,7 +222,7 @@ class TypeInput(Input):
         return self._as_json(stored) != self._as_json(field_value(self.field, value))
 
     def _as_json(self, value: Any) -> str:
-        """Compare as JSON text: in Python, ``True == 1``."""
+        """Return JSON text for comparisons: Python's ``==`` considers ``True`` and ``1`` equal."""
         return json.dumps(value, sort_keys=True)
 
 
@@ -236,7 +240,7 @@ class SetByManager:
             getattr(row, self.field.name).set(value)
 
 
-class ManagerInput(SetByManager, TypeInput):
+class ManagerArgument(SetByManager, FieldTypeArgument):
     """The argument for a manager with a ``FieldType``, such as tags. Set when the row is saved."""
 
     def _values(self) -> JSON:
@@ -249,7 +253,7 @@ class ManagerInput(SetByManager, TypeInput):
         return False
 
     def _differs(self, row: models.Model, value: Any) -> bool:
-        stored = self.type.to_json(getattr(row, self.field.name))
+        stored = self._field_type.to_json(getattr(row, self.field.name))
         return self._as_json(plain_value(stored)) != self._as_json(plain_value(value))
 
 
@@ -258,7 +262,7 @@ def saves_with_row(field: Any) -> bool:
     return bool(getattr(field, "_need_commit_after_assignment", False))
 
 
-class FileInput(Input):
+class FileArgument(FieldArgument):
     """The argument for a file: its name and its content in base64. Null removes the file."""
 
     @property
@@ -270,7 +274,9 @@ class FileInput(Input):
 
     def read(self, given: Any) -> Any:
         """Return the file as a form field cleans it, so that images are validated."""
-        return None if given is None else self.field.formfield().clean(_decode(upload, given))
+        return (
+            None if given is None else self.field.formfield().clean(_decode_base64(upload, given))
+        )
 
     def _differs(self, row: models.Model, value: Any) -> bool:
         return value is not None or bool(getattr(row, self.field.attname))
@@ -290,36 +296,37 @@ def _check_storable(given: Any, levels: int = MAX_JSON_DEPTH) -> None:
     PostgreSQL stores no NUL character. MariaDB limits how deep JSON may be nested.
     """
     if isinstance(given, str) and "\0" in given:
-        raise ValueError("A text holds no NUL character.")
+        raise ValueError("The text contains a NUL character. Remove it.")
     if isinstance(given, dict | list):
         if not levels:
-            raise ValueError(f"It has more than {MAX_JSON_DEPTH} levels.")
+            raise ValueError(f"The JSON has more than {MAX_JSON_DEPTH} nested levels.")
         for part in [*given, *given.values()] if isinstance(given, dict) else given:
             _check_storable(part, levels - 1)
 
 
-def _decode(read: Callable[[Any], T], given: Any) -> T:
+def _decode_base64(read: Callable[[Any], T], given: Any) -> T:
     try:
         return read(given)
     except binascii.Error:
-        raise ValueError("This is no base64.") from None
+        raise ValueError("The data are not valid base64.") from None
 
 
 @dataclass(frozen=True)
-class RowInput(Input):
+class RowArgument(FieldArgument):
     """The argument for a foreign key: the key or URI of a row."""
 
     target: ModelResource
 
     @property
     def parameter(self) -> Parameter:
-        return Parameter(self.name, Any, None, KeyBinding(self.target, relation=True))
+        binding = KeyBinding(self.target, relation=True)
+        return Parameter(self.name, Any, default=None, binding=binding)
 
     def schema(self) -> JSON:
-        names = self.target._related_schema()
-        about, key = describe(self.field), names.pop("description")
+        schema = self.target._related_schema()
+        about, key = describe(self.field), schema.pop("description")
         description = {"description": " ".join(filter(None, [about.get("description"), key]))}
-        return (or_null(names) if self.nullable else names) | about | description
+        return (or_null(schema) if self.nullable else schema) | about | description
 
     def default(self) -> JSON:
         return {}
@@ -336,7 +343,7 @@ class RowInput(Input):
 
 
 @dataclass(frozen=True)
-class RowsInput(SetByManager, RowInput):
+class RowsArgument(SetByManager, RowArgument):
     """The argument for a many-to-many relation: the keys or URIs of all its rows."""
 
     @property
@@ -345,7 +352,8 @@ class RowsInput(SetByManager, RowInput):
 
     @property
     def parameter(self) -> Parameter:
-        return Parameter(self.name, Any, None, KeyBinding(self.target, many=True, relation=True))
+        binding = KeyBinding(self.target, many=True, relation=True)
+        return Parameter(self.name, Any, default=None, binding=binding)
 
     def schema(self) -> JSON:
         least = {} if self.field.blank else {"minItems": 1}
@@ -363,59 +371,60 @@ class RowsInput(SetByManager, RowInput):
         """
         if given and (limit := self.field.get_limit_choices_to()):
             model, using = self.field.related_model, given[0]._state.db
-            every: models.QuerySet[Any] = models.QuerySet(model, using=using)
-            chosen = every.complex_filter(limit).filter(pk__in=[row.pk for row in given])
-            if chosen.distinct().count() < len({row.pk for row in given}):
-                raise ValueError("One of them cannot be chosen.")
+            rows: models.QuerySet[Any] = models.QuerySet(model, using=using)
+            allowed = rows.complex_filter(limit).filter(pk__in=[row.pk for row in given])
+            if allowed.distinct().count() < len({row.pk for row in given}):
+                raise ValueError("A row cannot be chosen for this field.")
         return given
 
-    def change(self, request: Request, row: models.Model, value: Any) -> Any:
-        linked = self._linked_keys(row)
-        visible = self._visible_keys(request, linked)
+    def changed_value(self, request: Request, row: models.Model, value: Any) -> Any:
+        # The duration must not reveal hidden rows. So one query reads all linked rows: a separate
+        # query for hidden ones would run only if there are some. The query for the visible rows
+        # runs even without links, as it does for a row that has only hidden links.
+        linked = self._linked_rows(row)
+        keys = [one.pk for one in linked]
+        visible = self.target._fetch(
+            request, keys, write=True, lookup="pk", query_without_keys=True
+        ).keys()
         if visible == {one.pk for one in value}:
             return UNCHANGED
-        linked_rows = self.target.model._base_manager.using(row._state.db)
-        return [*value, *linked_rows.filter(pk__in=[pk for pk in linked if pk not in visible])]
+        return [*value, *(one for one in linked if one.pk not in visible)]
 
-    def _linked_keys(self, row: models.Model) -> list[Any]:
+    def _linked_rows(self, row: models.Model) -> list[Any]:
         related = getattr(row, self.field.name).using(row._state.db)
-        found = list(related.order_by("pk").values_list("pk", flat=True)[: MAX_RELATED_KEYS + 1])
+        found = list(related.order_by("pk")[: MAX_RELATED_KEYS + 1])
         if len(found) > MAX_RELATED_KEYS:
             raise InvalidArguments(f"{self.name}: there are too many to be replaced.")
         return found
 
-    def _visible_keys(self, request: Request, keys: list[Any]) -> set[Any]:
-        target = self.target
-        if not keys or not target._is_allowed(request):
-            return set()
-        rows = target.get_queryset(request).using(router.db_for_write(target.model))
-        return {row.pk for row in rows.filter(pk__in=keys) if target._permits(request, row, "view")}
 
-
-def inputs_of(resource: ModelResource, find: Find, *, new: bool) -> list[Input]:
+def field_arguments(resource: ModelResource, find: Find, *, new: bool) -> list[FieldArgument]:
     """Return the arguments for a new or existing row of ``resource``.
 
     Raise ``ImproperlyConfigured`` for a relation to a model that is not registered.
     """
-    found: dict[Any, Input] = {}
-    for name, field in fields_of(resource):
+    found: dict[Any, FieldArgument] = {}
+    for name, field in writable_fields(resource):
         if new or not (field.primary_key or field in resource.model._meta.pk_fields):
-            found.setdefault(field, _input(name, field, find))
+            found.setdefault(field, _field_argument(name, field, find))
     return list(found.values())
 
 
-def fields_of(resource: ModelResource) -> Iterator[tuple[str, Any]]:
+def writable_fields(resource: ModelResource) -> Iterator[tuple[str, Any]]:
     """Yield the name and the field of all writable fields, once for each name."""
-    own = {name for name, entry in resource._field_set.entries.items() if _is_own(entry)}
+    own = {name for name, entry in resource._field_set.entries.items() if _is_field_of_model(entry)}
     fields = {name: get_field(resource.model, name) for name in resource.fields if name in own}
-    excluded = {*_parts(resource.model), *(fields.get(name) for name in resource.readonly_fields)}
+    excluded = {
+        *_composite_relation_columns(resource.model),
+        *(fields.get(name) for name in resource.readonly_fields),
+    }
     for name, field in fields.items():
         if field not in excluded and is_writable(field):
             yield name, field
 
 
-def _parts(model: type[models.Model]) -> Iterator[Any]:
-    """Yield columns that are part of another relation.
+def _composite_relation_columns(model: type[models.Model]) -> Iterator[Any]:
+    """Yield columns that are part of a composite or generic relation.
 
     Writing such a column directly could link to any row, without a permission check on that row.
     """
@@ -445,34 +454,37 @@ def is_writable(field: Any) -> bool:
         return False
     if field.many_to_many:
         return bool(field.editable and field.remote_field.through._meta.auto_created)
-    counted = isinstance(field, models.AutoField) or getattr(field, "generated", False)
+    is_database_generated = isinstance(field, models.AutoField) or getattr(
+        field, "generated", False
+    )
     parent = field.remote_field is not None and getattr(field.remote_field, "parent_link", False)
-    return bool(field.concrete and field.editable and not counted and not parent)
+    return bool(field.concrete and field.editable and not is_database_generated and not parent)
 
 
-def _is_own(entry: Entry) -> bool:
-    """Whether the entry stands for a field of the model itself, not of a related model."""
+def _is_field_of_model(entry: Entry) -> bool:
+    """Whether the entry is for a field of the model itself, not of a related model."""
     if LOOKUP_SEP in entry.name:
         return False
-    if isinstance(entry, Related):
+    if isinstance(entry, RelatedRows):
         return bool(entry.relation.many_to_many and not entry.relation.auto_created)
-    return isinstance(entry, Column | Typed)
+    return isinstance(entry, Column | FieldTypeEntry)
 
 
-def _input(name: str, field: Any, find: Find) -> Input:
+def _field_argument(name: str, field: Any, find: Find) -> FieldArgument:
     found = field_type(field)
     if found is not None and not isinstance(field, models.ForeignKey):
         if isinstance(found, FileType):
-            return FileInput(name, field)
-        return (ManagerInput if is_managed(field) else TypeInput)(name, field)
+            return FileArgument(name, field)
+        return (ManagerArgument if is_managed(field) else FieldTypeArgument)(name, field)
     if field.many_to_many or isinstance(field, models.ForeignKey):
-        kind = RowsInput if field.many_to_many else RowInput
+        kind = RowsArgument if field.many_to_many else RowArgument
         return kind(name, field, _target(name, field, find))
-    return Input(name, field)
+    return FieldArgument(name, field)
 
 
 def _target(name: str, field: Any, find: Find) -> ModelResource:
     try:
-        return find(field.related_model, None)
+        found: ModelResource = find(field.related_model, None)
     except ImproperlyConfigured as error:
         raise ImproperlyConfigured(f"{name!r} names rows, but {error}") from None
+    return found

@@ -9,6 +9,7 @@ The row, its many-to-many links and the log entry are saved in one transaction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.core.checks import CheckMessage
@@ -20,9 +21,10 @@ from ..declarations import permissions
 from ..declarations.arguments import Arguments
 from ..declarations.outputs import Output, RowOutput
 from ..declarations.permissions import MODEL_PERMISSIONS, Decision
+from ..declarations.schemas import object_schema
 from ..declarations.tools import Tool
 from ..exceptions import InvalidArguments
-from .model_arguments import UNCHANGED, Input, inputs_of
+from .model_arguments import UNCHANGED, FieldArgument, field_arguments
 from .rows import (
     ADDED,
     ADDITION,
@@ -38,8 +40,7 @@ from .rows import (
 )
 
 if TYPE_CHECKING:
-    from ..declarations.catalog import Catalog
-    from ..declarations.declaration import Declaration
+    from ..declarations.declaration import Declaration, Find
     from ..declarations.model_resources import ModelResource
     from ..declarations.request import Request
 
@@ -59,19 +60,20 @@ def operations_of(resource: ModelResource) -> Iterator[Tool]:
 class Operation(Tool):
     """Base of the tools that write one row of a model resource."""
 
-    _operation = ""
-    _sentence = ""
+    _row_operation = ""
+    _description_template = ""
     read_only = False
     open_world = False
-    _inputs: Mapping[str, Input]
+    _field_arguments: Mapping[str, FieldArgument]
 
     def __init__(self, resource: ModelResource) -> None:
         self._resource = resource
         name = resource._verbose_name
-        self.name = f"{self._operation}_{resource.name}"
-        self.title = str(capfirst(f"{self._operation} {name}"))
-        self.description = self._sentence.format(name)
-        self.permission = resource._operation_permission(self._operation)
+        self.name = f"{self._row_operation}_{resource.name}"
+        self.title = str(capfirst(f"{self._row_operation} {name}"))
+        self.description = self._description_template.format(name)
+        self.permission = resource._operation_permission(self._row_operation)
+        self.icons = resource.icons
         self.atomic = router.db_for_write(resource.model)
 
     def _definition(self) -> JSON:
@@ -89,10 +91,18 @@ class Operation(Tool):
     @property
     def _verb(self) -> str:
         """Django's verb for the operation: "add", "change" or "delete"."""
-        return MODEL_PERMISSIONS[self._operation]
+        return MODEL_PERMISSIONS[self._row_operation]
 
     def _origin(self) -> str:
         return self._resource._origin()
+
+    @property
+    def _source(self) -> Any:
+        return self._resource._source
+
+    @cached_property
+    def _owner(self) -> Declaration:
+        return self._resource
 
     # Permissions.
 
@@ -103,8 +113,8 @@ class Operation(Tool):
         if not viewing.allowed:
             return viewing
         if not self._method:
-            return resource._decide_operation(request, self._operation)
-        answer = resource.has_operation_permission(request, self._operation)
+            return resource._decide_operation(request, self._row_operation)
+        answer = resource.has_operation_permission(request, self._row_operation)
         return permissions.decided_by(self._method, answer)
 
     @property
@@ -112,7 +122,7 @@ class Operation(Tool):
         return False
 
     @property
-    def _is_free(self) -> bool:
+    def _decides_without_database(self) -> bool:
         return False
 
     @property
@@ -134,9 +144,9 @@ class Operation(Tool):
 
     # Resolution.
 
-    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, find: Find) -> Iterator[CheckMessage]:
         try:
-            self._take_inputs(catalog)
+            self._set_arguments(find)
         except ImproperlyConfigured as error:
             hint = "Register the model, or name the field in readonly_fields."
             yield self._error(f"{self.name}: {error}", 139, hint)
@@ -144,17 +154,17 @@ class Operation(Tool):
         yield from self._field_problems()
         yield from self._common_problems()
 
-    def _take_inputs(self, catalog: Catalog) -> None:
-        new = self._operation == "create"
-        writes = self._operation != "delete"
-        found = inputs_of(self._resource, catalog.find, new=new) if writes else []
-        self._inputs = {each.name: each for each in found}
-        parameters = {name: each.parameter for name, each in self._inputs.items()}
+    def _set_arguments(self, find: Find) -> None:
+        new = self._row_operation == "create"
+        writes = self._row_operation != "delete"
+        found = field_arguments(self._resource, find, new=new) if writes else []
+        self._field_arguments = {each.name: each for each in found}
+        parameters = {name: each.parameter for name, each in self._field_arguments.items()}
         self._arguments = Arguments(parameters, self._schema(), handwritten=True)
         self._output = RowOutput(self._resource, written=True)
 
     def _field_problems(self) -> Iterator[CheckMessage]:
-        if not self._inputs:
+        if not self._field_arguments:
             hint = "Name fields of the model that are editable and not in readonly_fields."
             yield self._error(f"{self.name}: nothing in fields can be written.", 140, hint)
 
@@ -162,18 +172,14 @@ class Operation(Tool):
         """The JSON Schema of the arguments."""
         raise NotImplementedError
 
-    def _object(self, properties: JSON, *required: str) -> JSON:
-        schema = {"type": "object", "properties": properties, "additionalProperties": False}
-        return schema | ({"required": [*required]} if required else {})
-
     # Execution.
 
-    def _read(self, given: Mapping[str, Any]) -> dict[Input, Any]:
+    def _read(self, given: Mapping[str, Any]) -> dict[FieldArgument, Any]:
         """Return the values of the fields. Raise ``InvalidArguments`` with all errors."""
         found, wrong = {}, []
         for name, value in given.items():
             try:
-                found[self._inputs[name]] = self._inputs[name].read(value)
+                found[self._field_arguments[name]] = self._field_arguments[name].read(value)
             except (ValueError, ValidationError) as error:
                 words = error.messages if isinstance(error, ValidationError) else [str(error)]
                 wrong.append(f"{name}: {' '.join(words)}")
@@ -181,13 +187,15 @@ class Operation(Tool):
             raise InvalidArguments("Invalid arguments. " + " ".join(wrong))
         return found
 
-    def _save(self, request: Request, row: Any, values: dict[Input, Any], *, new: bool) -> Any:
+    def _save(
+        self, request: Request, row: Any, values: dict[FieldArgument, Any], *, new: bool
+    ) -> Any:
         """Write ``values``, validate and save the row, and return it as the caller sees it."""
         for each, value in values.items():
             each.write(row, value)
         try:
             with translate_errors(self._resource):
-                validate_row(row, {each.field.name for each in self._inputs.values()})
+                validate_row(row, {each.field.name for each in self._field_arguments.values()})
                 self._resource.save_model(request, row, new)
                 for each, value in values.items():
                     each.finish(row, value)
@@ -201,8 +209,8 @@ class Operation(Tool):
 class CreateTool(Operation):
     """Create a row of a model resource."""
 
-    _operation = "create"
-    _sentence = "Create one new {}."
+    _row_operation = "create"
+    _description_template = "Create one new {}."
     destructive = False
     idempotent = False
 
@@ -215,15 +223,19 @@ class CreateTool(Operation):
         return made
 
     def _schema(self) -> JSON:
-        properties = {name: each.schema() | each.default() for name, each in self._inputs.items()}
-        return self._object(properties, *(n for n, each in self._inputs.items() if each.required))
+        properties = {
+            name: each.schema() | each.default() for name, each in self._field_arguments.items()
+        }
+        return object_schema(
+            properties, [n for n, each in self._field_arguments.items() if each.required]
+        )
 
     def _field_problems(self) -> Iterator[CheckMessage]:
         yield from super()._field_problems()
         resource = self._resource
         if resource._overrides("get_initial") or resource._overrides("save_model"):
             return
-        written = {each.field for each in self._inputs.values()}
+        written = {each.field for each in self._field_arguments.values()}
         for field in resource.model._meta.fields:
             if field not in written and is_needed(field):
                 hint = "Add it to fields, give it a default, or write get_initial(self, request)."
@@ -232,7 +244,7 @@ class CreateTool(Operation):
 
 def is_needed(field: Any) -> bool:
     """Whether a new row needs a value for the field that no default gives."""
-    unset = Input(field.name, field).required and not field.null
+    unset = FieldArgument(field.name, field).required and not field.null
     return bool(unset and field.editable and not field.auto_created)
 
 
@@ -245,19 +257,19 @@ class RowOperation(Operation):
 
         It is the resource's name, or "_uri" if a field of the row has that name.
         """
-        return "_uri" if self._resource.name in self._inputs else self._resource.name
+        return "_uri" if self._resource.name in self._field_arguments else self._resource.name
 
     def _schema(self) -> JSON:
         names = {self._row_argument: self._resource._key_schema()}
-        fields = {name: each.schema() for name, each in self._inputs.items()}
-        return self._object(names | fields, self._row_argument)
+        fields = {name: each.schema() for name, each in self._field_arguments.items()}
+        return object_schema(names | fields, [self._row_argument])
 
 
 class UpdateTool(RowOperation):
     """Change fields of a row of a model resource."""
 
-    _operation = "update"
-    _sentence = "Change one {}: the fields that are given, and no others."
+    _row_operation = "update"
+    _description_template = "Change one {}: the fields that are given, and no others."
     destructive = True
     idempotent = True
 
@@ -266,7 +278,7 @@ class UpdateTool(RowOperation):
         name = given.pop(self._row_argument)
         read = self._read(given)
         row = locked_row(self._resource, request, name, self._verb)
-        changes = {each: each.change(request, row, value) for each, value in read.items()}
+        changes = {each: each.changed_value(request, row, value) for each, value in read.items()}
         values = {each: value for each, value in changes.items() if value is not UNCHANGED}
         if not values:
             return visible_row(self._resource, request, row, self._verb)
@@ -279,8 +291,8 @@ class UpdateTool(RowOperation):
 class DeleteTool(RowOperation):
     """Delete a row of a model resource."""
 
-    _operation = "delete"
-    _sentence = "Delete one {}."
+    _row_operation = "delete"
+    _description_template = "Delete one {}."
     destructive = True
     idempotent = True
 
@@ -298,8 +310,8 @@ class DeleteTool(RowOperation):
             resource.delete_model(request, row)
         return gone
 
-    def _take_inputs(self, catalog: Catalog) -> None:
-        super()._take_inputs(catalog)
+    def _set_arguments(self, find: Find) -> None:
+        super()._set_arguments(find)
         self._output = Output()
 
     def _field_problems(self) -> Iterator[CheckMessage]:
@@ -307,5 +319,5 @@ class DeleteTool(RowOperation):
 
 
 OPERATIONS: Mapping[str, type[Operation]] = {
-    kind._operation: kind for kind in (CreateTool, UpdateTool, DeleteTool)
+    kind._row_operation: kind for kind in (CreateTool, UpdateTool, DeleteTool)
 }

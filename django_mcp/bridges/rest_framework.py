@@ -13,12 +13,11 @@ arguments that are in the tool's schema.
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
 
 # Imported first, so that the error says what to install if REST framework is missing.
 try:
@@ -38,97 +37,61 @@ except ModuleNotFoundError as error:
 from asgiref.sync import iscoroutinefunction
 from django.contrib.auth.models import AnonymousUser
 from django.core.checks import CheckMessage, Warning
-from django.core.exceptions import PermissionDenied
-from django.db import DEFAULT_DB_ALIAS, router
-from django.http import Http404
-from django.urls import Resolver404, ResolverMatch
+from django.db import router
+from django.utils.datastructures import MultiValueDict
 
-from ..calls.execution import queries_through
+from ..declarations import permissions
 from ..declarations.arguments import Arguments
 from ..declarations.attribute_checks import did_you_mean
-from ..declarations.declaration import Declaration, default_name
+from ..declarations.declaration import Declaration, Find, ascii_name, default_name
 from ..declarations.elicitation_checks import asks_secret
-from ..declarations.outputs import Output
-from ..declarations.schemas import violations
-from ..declarations.tools import Tool
-from ..exceptions import ToolError
-from ..protocol.content import is_textual
-from .api_endpoints import (
-    LINKS,
-    Endpoint,
+from ..declarations.form_values import FILE_SCHEMA
+from .api_endpoints import MULTIPART, Endpoint, is_nested
+from .api_tools import (
+    METHODS,
+    ApiOutput,
+    ApiRequest,
+    ApiTool,
+    ApiTools,
     QueryDenied,
-    QueryParameter,
-    deny_queries,
-    is_nested,
-    query_string,
+    arguments_in,
+    check_response,
+    error_text,
+    read_file,
 )
-from .authenticator_checks import needs_own_authenticator
-from .form_input import MAX_ERROR_LENGTH, MAX_ERRORS
-from .views.execution import (
-    REDIRECTS,
-    ViewFailed,
-    ViewResponse,
-    asks_to_sign_in,
-    request_environment,
-    view_response,
-)
-from .views.requests import Body, CallSession, ViewRequest
-from .views.response_bodies import body_of, decoded, file_of, is_json, media_type
-from .views.tools import host_problems, tool_name_of
+from .authenticator_checks import needs_own_authenticator, reads_headers
+from .views.execution import ViewResponse
+from .views.requests import Body
+from .views.response_bodies import is_json
 from .views.urls import Pattern, Route, Target, routes_to
-from .views.view_declaration import ViewDeclaration
 
 if TYPE_CHECKING:
-    from ..declarations.catalog import Catalog
     from ..declarations.request import Request
     from .serializer_schemas import SerializerInput
 
 JSON = dict[str, Any]
-METHODS = ("get", "post", "put", "patch", "delete")
-HTML = ("text/html", "application/xhtml+xml")
 SUFFIX = re.compile("(?:_api)?_view(?:_?set)?$")
 NOT_FOUND = re.compile(r"No \w+ matches the given query\.$")  # django.shortcuts
-logger = logging.getLogger("django_mcp")
+SCHEMA_HINT = "annotate the field with extend_schema_field of drf-spectacular"
 
 
-class ApiTools(Declaration):
+class RestFrameworkTools(ApiTools):
     """Base of ``ViewSetTools`` and ``APIViewTools``."""
 
     _kind = "class of REST framework views"
-    _inherits_unread = frozenset({"title", "description"})  # each tool has its own
-    # The class itself is no tool: ``_derived`` yields the tools.
-    _entry_method = "_derived"
-    _listed = ""  # the name of the attribute with the list
+    _mapping_attributes = ("names", "descriptions", "serializers", "query")
     _view_kind: tuple[type, str] = (APIView, "APIView")
 
-    names: Mapping[str, str] = {}
-    descriptions: Mapping[str, str] = {}
     serializers: Mapping[str, Any] = {}
     query: Mapping[str, Any] = {}
-
-    _subject: Any = None
-
-    @classmethod
-    def _made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
-        if len(subjects) > 1:
-            raise TypeError(f"{cls.__name__} is registered with one view.")
-        made = cls()
-        made._subject = subjects[0] if subjects else None
-        return [made]
 
     @property
     def _view(self) -> Any:
         """The class of the view. A function of ``@api_view`` has one too."""
         return getattr(self._subject, "cls", self._subject)
 
-    @property
-    def _entries(self) -> list[str]:
-        """The listed names: actions of a viewset, or methods of a view."""
-        return [*getattr(self, self._listed)]
-
-    def _derived(self) -> Iterator[Declaration]:
-        for entry in self._entries:
-            yield from (ApiTool(self, endpoint, entry) for endpoint in self._endpoints(entry))
+    def _tools(self, entry: str) -> Iterator[Declaration]:
+        yield from (RestFrameworkTool(self, one, entry) for one in self._endpoints(entry))
 
     def _endpoints(self, entry: str) -> Iterator[Endpoint]:
         raise NotImplementedError
@@ -140,13 +103,9 @@ class ApiTools(Declaration):
 
     # Resolution.
 
-    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
-        self.name = self.name or default_name(type(self))
-        yield from self._common_problems()
+    def _resolve(self, find: Find) -> Iterator[CheckMessage]:
+        yield from super()._resolve(find)
         yield from self._anonymous_problems()
-        wrong = [*self._subject_problems()]
-        yield from wrong or [*self._entry_problems(), *self._key_problems()]
-        yield from host_problems(self)
 
     def _anonymous_problems(self) -> Iterator[CheckMessage]:
         # A permission such as ``request.user is not None`` would accept anonymous callers.
@@ -166,28 +125,41 @@ class ApiTools(Declaration):
             shown = getattr(view, "__name__", repr(view))
             yield self._error(f"It is registered with {shown}, which is no {name}.", 180, hint)
         elif not self._entries:
-            hint = f"List them in {self._listed}: there is no default."
-            yield self._error(f"{self._listed} is empty: nothing is exposed.", 181, hint)
+            hint = f"List them in {self._list_attribute}: there is no default."
+            yield self._error(f"{self._list_attribute} is empty: nothing is exposed.", 181, hint)
 
     def _entry_problems(self) -> Iterator[CheckMessage]:
         for entry in self._entries:
             if entry not in self._known:
                 near = did_you_mean(entry, self._known)
                 hint = near or f"{self._view.__name__} has {', '.join(self._known) or 'none'}."
-                words = f"{self._listed}: {self._view.__name__} has no {entry!r}."
+                words = f"{self._list_attribute}: {self._view.__name__} has no {entry!r}."
                 yield self._error(words, 182, hint)
             elif iscoroutinefunction(getattr(self._view, entry)):
                 hint = "Write def. Django REST framework calls it synchronously."
                 yield self._error(f"{entry!r} is asynchronous.", 189, hint)
             elif wrong := [*self._route_problems(entry)]:
                 yield from wrong
+            elif self._is_asynchronous(entry):
+                hint = "Use the views of Django REST framework, or write a tool with async def."
+                words = f"The view of {entry!r} is asynchronous: its dispatch() is a coroutine."
+                yield self._error(words, 270, hint)
             elif not [*self._endpoints(entry)]:
-                hint = "Add its method to http_method_names."
-                yield self._error(f"The view answers {entry!r} with 405.", 197, hint)
+                words = f"http_method_names of the view lacks the method of {entry!r}."
+                remedy = f"or remove it from {self._list_attribute}."
+                yield self._error(words, 197, f"Add the method to http_method_names, {remedy}")
+        for attribute, key in self._unlisted_keys():
+            hint = f"The keys are those of {self._list_attribute}."
+            yield self._error(f"{attribute}: {key!r} is not listed.", 191, hint)
 
     @property
     def _known(self) -> list[str]:
         raise NotImplementedError
+
+    def _is_asynchronous(self, entry: str) -> bool:
+        """Whether Django awaits the view, such as those of adrf."""
+        callbacks = [one.callback for route in self._routes(entry) for one in route.patterns]
+        return any(map(iscoroutinefunction, (self._view.dispatch, *callbacks)))
 
     def _route_problems(self, entry: str) -> Iterator[CheckMessage]:
         found = self._routes(entry)
@@ -216,19 +188,12 @@ class ApiTools(Declaration):
     def _is_chosen(self, route: Route) -> bool:
         raise NotImplementedError
 
-    def _key_problems(self) -> Iterator[CheckMessage]:
-        """Yield errors for keys of the mappings that are not listed."""
-        for attribute in ("names", "descriptions", "serializers", "query"):
-            for key in set(getattr(self, attribute)) - set(self._entries):
-                hint = f"The keys are those of {self._listed}."
-                yield self._error(f"{attribute}: {key!r} is not listed.", 191, hint)
-
 
 def _is_kind(view: Any, kind: type) -> bool:
     return isinstance(view, type) and issubclass(view, kind)
 
 
-class ViewSetTools(ApiTools):
+class ViewSetTools(RestFrameworkTools):
     """Actions of a viewset as tools. Register a subclass with a viewset.
 
     ``actions`` lists the actions: ``list``, ``retrieve``, ``create``, ``update``,
@@ -241,7 +206,7 @@ class ViewSetTools(ApiTools):
     ``basename`` chooses a URL if the viewset has several.
     """
 
-    _listed = "actions"
+    _list_attribute = "actions"
     _view_kind = (ViewSetMixin, "ViewSet")
     _choice_hint = 'Set basename, such as basename = "v1:invoice".'
 
@@ -286,13 +251,12 @@ class ViewSetTools(ApiTools):
         options = getattr(callback, "initkwargs", {})
         model = getattr(getattr(self._view, "queryset", None), "model", None)
         base = options.get("basename") or (model and model._meta.model_name)
-        named = self.names.get(entry) or tool_name_of(f"{entry}_{base or _snake(self._view)}")
+        default = ascii_name(f"{entry}_{base or _snake(self._view)}")
         methods = [one for one, action in callback.actions.items() if action == entry]
-        # An action with several methods is several tools, which need several names.
-        return named if len({*methods} & {*METHODS}) == 1 else f"{endpoint.method}_{named}"
+        return self._name_of(entry, default, endpoint.method, methods)
 
 
-class APIViewTools(ApiTools):
+class APIViewTools(RestFrameworkTools):
     """Methods of an ``APIView`` as tools. Register a subclass with a view.
 
     ``methods`` lists the HTTP methods: ``get``, ``post``, ``put``, ``patch`` and ``delete``. No
@@ -302,7 +266,7 @@ class APIViewTools(ApiTools):
     method. ``url_name`` chooses a URL if the view has several.
     """
 
-    _listed = "methods"
+    _list_attribute = "methods"
     _choice_hint = 'Set url_name, such as url_name = "v1:report".'
 
     methods: Sequence[str] = ()
@@ -326,39 +290,34 @@ class APIViewTools(ApiTools):
 
 def _snake(view: type) -> str:
     """Return the name of a view in snake case: ``invoice`` for ``InvoiceViewSet``."""
-    return tool_name_of(SUFFIX.sub("", default_name(view)))
+    return ascii_name(SUFFIX.sub("", default_name(view)))
 
 
-class ApiTool(ViewDeclaration, Tool):
+class RestFrameworkTool(ApiTool):
     """One method of a REST framework view as a tool."""
 
-    _views: ApiTools
+    _views: RestFrameworkTools
 
     def __init__(self, views: Any, endpoint: Endpoint, entry: str) -> None:
         name = views._tool_name(endpoint, entry)
-        description = views.descriptions.get(entry)
-        super().__init__(views, endpoint.route, name=name, description=description)
-        self._endpoint, self._entry = endpoint, entry
-        self.title = " ".join(name.split("_")).capitalize()
-        self.read_only = True if endpoint.reads_only else None
-        self.destructive = True if endpoint.method == "delete" else None
+        super().__init__(views, endpoint.route, endpoint.method, entry, name=name)
+        self._endpoint = endpoint
 
-    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
-        yield from self._common_problems()
-        self._output = Output()
-        # Everybody who may list tools sees the schema, which is made once. What code of the project
-        # puts into it from rows, such as choices, would be shown to the users of other tenants.
-        with queries_through(deny_queries):
-            problems = [*self._view_problems()]
-        yield from problems
+    @property
+    def _view_path(self) -> str:
+        action = self._endpoint.action
+        return (
+            f"{permissions.path(self._endpoint.view_class)}.{action}"
+            if action
+            else super()._view_path
+        )
 
-    def _view_problems(self) -> Iterator[CheckMessage]:
-        """Yield what is wrong with the view. Make the tool's schemas, without any query."""
+    def _make_schemas(self) -> Iterator[CheckMessage]:
         try:
             self._endpoint.view  # noqa: B018
         except Exception as error:  # the project's code
             hint = "Its __init__ and initialize_request must work without a user."
-            yield self._error(f"No instance of the view can be made: {error}", 196, hint)
+            yield self._error(f"The view cannot be instantiated: {error}", 196, hint)
             return
         yield from (wrong := [*self._body_problems(), *self._media_problems()])
         if wrong:
@@ -370,46 +329,28 @@ class ApiTool(ViewDeclaration, Tool):
         self.atomic = self._transaction_alias()
         self.description = self._views.descriptions.get(self._entry) or self._endpoint.description()
         self._arguments = Arguments(schema=self._schema(), handwritten=True)
-        self._output = ApiOutput(self._endpoint.output(), self.name)
+        self._output = ApiOutput(self._endpoint.output(), self.name, hint=SCHEMA_HINT)
 
     def _transaction_alias(self) -> bool | str:
-        """Return the database of the view's rows. False if the view runs without transactions."""
-        # As for an HTTP request: a view with ``non_atomic_requests`` runs without a transaction.
-        callback: Any = self._route.callback
-        if DEFAULT_DB_ALIAS in getattr(callback, "_non_atomic_requests", ()):
-            return False
-        model = self._endpoint.model
-        return True if model is None else router.db_for_write(model)
+        """Return the database of ``atomic``, by default that of the view's rows, or False."""
+        atomic, model = self._view_transaction, self._endpoint.model
+        return router.db_for_write(model) if atomic is True and model is not None else atomic
 
     # Arguments.
 
-    _body: SerializerInput | None = None
-    _query: Sequence[QueryParameter] = ()
+    _body_fields: SerializerInput | None = None
 
-    @cached_property
-    def _parts(self) -> dict[str, JSON]:
-        """The schemas of URL, query string and body."""
-        query = {one.name: one.schema for one in self._query}
-        path = self._endpoint.path()
-        needed = [name for name in self._route.required if name in path]
-        required = [one.name for one in self._query if one.required]
-        return {
-            "URL": {"properties": path, "required": needed},
-            "query string": {"properties": query, "required": required},
-            "body": self._body.schema if self._body is not None else {"properties": {}},
-        }
+    @property
+    def _path_properties(self) -> JSON:
+        return self._endpoint.path()
 
-    def _schema(self) -> JSON:
-        properties = {k: v for part in self._parts.values() for k, v in part["properties"].items()}
-        required = [name for part in self._parts.values() for name in part.get("required", ())]
-        schema: JSON = {"type": "object", "properties": properties, "additionalProperties": False}
-        return schema | ({"required": required} if required else {})
+    @property
+    def _body_schema(self) -> JSON:
+        return self._body_fields.schema if self._body_fields is not None else {"properties": {}}
 
     def _clash_problems(self) -> Iterator[CheckMessage]:
-        names = [name for part in self._parts.values() for name in part["properties"]]
-        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
-            where = [place for place, part in self._parts.items() if name in part["properties"]]
-            words = f"{self._entry!r} takes {name!r} from {' and '.join(where)}."
+        for name, where in self._clashes():
+            words = f"{self._entry!r} takes {name!r} from {where}."
             hint = "Rename one of them. For the key in the URL, set lookup_url_kwarg on the view."
             yield self._error(words, 187, hint)
 
@@ -417,7 +358,7 @@ class ApiTool(ViewDeclaration, Tool):
 
     def _body_problems(self) -> Iterator[CheckMessage]:
         try:
-            self._body = self._endpoint.body()
+            self._body_fields = self._endpoint.body()
         except Exception as error:  # serializers run the project's code
             listed = f"serializers = {{{self._entry!r}: InvoiceSerializer}}"
             hint = f"State it: {listed}, or None if it reads no body."
@@ -430,24 +371,27 @@ class ApiTool(ViewDeclaration, Tool):
             hint = "Set lookup_field or lookup_url_kwarg on the view, or correct the URL."
             words = f"The URL of {self._entry!r} has no {name!r}, which get_object() reads."
             yield self._error(words, 195, hint)
-        for name in self._body.files if self._body is not None else ():
-            hint = "Make it optional, or leave the action out: arguments are JSON."
-            yield self._error(f"{self._entry!r} requires the file {name!r}.", 192, hint)
+        for name in self._body_fields.files if self._body_fields is not None else ():
+            words = f"{self._entry!r} requires the file {name!r}, and the view reads no uploads."
+            hint = "Add MultiPartParser to parser_classes, or leave the action out."
+            yield self._error(words, 192, hint)
 
     def _secret_problems(self) -> Iterator[CheckMessage]:
-        secrets = [*self._body.secrets] if self._body is not None else []
+        secrets = [*self._body_fields.secrets] if self._body_fields is not None else []
         own = [one for one in self._query if one.name not in self._page_names]
         secrets += [one.name for one in own if asks_secret(one.name, one.schema)]
         for name in secrets:
             hint = "Leave the action out, or state a serializer without the field in serializers."
-            words = f"{self._entry!r} takes {name!r}: a secret passes through a language model."
+            words = (
+                f"{self._entry!r} takes the secret {name!r}. A language model would see its value."
+            )
             yield Warning(words, hint=hint, obj=self, id="django_mcp.W193")
 
     def _media_problems(self) -> Iterator[CheckMessage]:
         lacking = []
         if self._accept is None:
             lacking.append(("write", "Add JSONRenderer to renderer_classes."))
-        if self._body is not None and self._content_type is None:
+        if self._body_fields is not None and not (self._content_type or self._endpoint.takes_files):
             lacking.append(("read", "Add JSONParser to parser_classes."))
         for verb, hint in lacking:
             yield self._error(f"The view of {self._entry!r} does not {verb} JSON.", 190, hint)
@@ -459,16 +403,33 @@ class ApiTool(ViewDeclaration, Tool):
             hint = "Check self.swagger_fake_view in get_queryset, or set queryset on the view."
             message = f"Filters of {self._entry!r} cannot be read. {words}"
             yield Warning(message, hint=hint, obj=self, id="django_mcp.W194")
+        for name in self._endpoint.repeated_parameters:
+            message = (
+                f"{self._entry!r} has several filters, or a filter and a page, named {name!r}."
+            )
+            hint = "Rename one of them. Both get the same value, over HTTP too."
+            yield Warning(message, hint=hint, obj=self, id="django_mcp.W195")
         for name in [one.name for one in self._query if is_nested(one.schema)]:
             message = f"The parameter {name!r} of {self._entry!r} is an object."
             hint = "Use a field for each value: a query string contains no objects."
             yield self._error(message, 199, hint)
 
     def _caller_problems(self) -> Iterator[CheckMessage]:
+        if self._endpoint.needs_version:
+            words = f"The view of {self._entry!r} needs a version, and has no default_version."
+            hint = "Set default_version, or DEFAULT_VERSION of REST framework."
+            yield self._error(words, 271, hint)
+        for words in reads_headers(self._endpoint):
+            hint = (
+                "Calls of tools have no headers of the client. Accept requests with the attribute "
+                'mcp (hasattr(request, "mcp")), and decide by request.user.'
+            )
+            yield Warning(words, hint=hint, obj=self, id="django_mcp.W196")
         for words in needs_own_authenticator(self._endpoint):
             hint = (
-                "Its authentication_classes are not asked: request.user is the caller, and "
-                "request.auth an mcp.Auth or None. Accept such callers, whose request has mcp."
+                "Calls of tools do not use its authentication_classes: request.user is the caller, "
+                "and request.auth an mcp.Auth or None. Accept requests with the attribute mcp "
+                '(hasattr(request, "mcp")), and decide by request.user.'
             )
             yield Warning(words, hint=hint, obj=self, id="django_mcp.W188")
 
@@ -484,67 +445,50 @@ class ApiTool(ViewDeclaration, Tool):
         """The JSON media type that the view reads."""
         return _json_type(self._endpoint.view.get_parsers())
 
-    def handle(self, request: Any, *args: Any, **arguments: Any) -> Any:
-        """Run the view and return its data. Raise ``ToolError`` if it rejects the request."""
-        # The URL prefix, language and time zone of a request: ``target`` reverses URLs with them.
-        with request_environment():
-            path = _arguments_in(self._parts["URL"], arguments) | self._endpoint.fixed
-            query = query_string(self._query, arguments)
-            target = self._route.target(path, query)
-            api_request = ApiRequest(self, request, target, self._body_of(arguments))
-            with view_response(api_request) as answer:
-                _check_response(answer)
-                return self._value(answer, arguments)
+    @property
+    def _callbacks(self) -> Sequence[Any]:
+        return self._endpoint.callbacks
 
-    def _body_of(self, arguments: JSON) -> Body | None:
+    @property
+    def _fixed(self) -> Mapping[str, Any]:
+        return self._endpoint.fixed
+
+    def _request(self, request: Request, target: Target, body: Body | None) -> ApiRequest:
+        return RestFrameworkRequest(self, request, target, body)
+
+    def _request_body(self, arguments: JSON) -> Body | None:
         method = self._endpoint.method
         if self._endpoint.reads_only:
             return None
         kind = self._content_type or "application/json"
-        if self._body is None:
+        if self._body_fields is None:
             return Body(type=kind, method=method.upper())
-        given = _arguments_in(self._body.schema, arguments)
+        given = arguments_in(self._body_fields.schema, arguments)
+        files: MultiValueDict[str, Any] = MultiValueDict()
+        read = read_files(self._body_fields.schema, given, (), files)
+        if files or self._content_type is None:
+            return Upload(method=method.upper(), form=UploadData(read, files))
         return Body(json.dumps(given).encode(), kind, method.upper())
 
-    def _value(self, answer: ViewResponse, arguments: JSON) -> Any:
-        kind, body = media_type(answer.response), body_of(answer)
-        schema = self._output.schema
-        if not body:
-            # A client expects data of the schema's type, which requires no property.
-            return "Done." if schema is None else [] if schema["type"] == "array" else {}
-        if is_json(kind):
-            return self._page(json.loads(body), arguments)
-        # A page of the browsable API contains forms with the rows of other users to choose from.
-        if schema is not None or kind in HTML:
-            raise ToolError(f"The view returned {kind} in place of JSON.")
-        return decoded(body, answer.response) if is_textual(kind) else file_of(answer, body)
+    def _check_response(self, answer: ViewResponse) -> None:
+        detail = _error_text(answer)
+        if NOT_FOUND.match(detail) and answer.status in (404, 410):
+            detail = ""
+        check_response(answer, detail, is_rejected=_is_rejected(answer))
 
-    def _page(self, data: Any, arguments: JSON) -> Any:
-        """Return the data. For a page of a list, replace the URLs of other pages."""
-        if self._endpoint.paginator is not None and isinstance(data, dict):
-            others = {k: v for k, v in arguments.items() if k not in self._page_names}
-            data |= {n: self._page_arguments(data[n], others) for n in LINKS if n in data}
-        return data
-
-    def _page_arguments(self, link: Any, others: JSON) -> Any:
-        """Return the arguments for another page in place of its URL: ``others`` and the page."""
-        if not isinstance(link, str):
-            return link
-        schemas = {one.name: one.schema for one in self._query}
-        try:
-            given = parse_qsl(urlsplit(link).query)
-        except ValueError:  # the view wrote something else than a URL
-            return None
-        named = {k: v for k, v in given if k in self._page_names}
-        if not named and (page := getattr(self._endpoint.paginator, "page_query_param", None)):
-            named = {page: "1"}  # the link to the first page does not name it
-        numbers = {k for k in named if schemas[k]["type"] == "integer"}
-        named = {k: v for k, v in named.items() if k not in numbers or v.isdecimal()}
-        return others | {k: int(v) if k in numbers else v for k, v in named.items()}
+    @property
+    def _has_links(self) -> bool:
+        return self._endpoint.paginator is not None
 
     @cached_property
-    def _page_names(self) -> set[str]:
-        return {one.name for one in self._endpoint._pages()} & {one.name for one in self._query}
+    def _page_names(self) -> frozenset[str]:
+        named = {one.name for one in self._endpoint._pages()}
+        return frozenset(named & {one.name for one in self._query})
+
+    @property
+    def _first_page(self) -> Mapping[str, str]:
+        page = getattr(self._endpoint.paginator, "page_query_param", None)
+        return {page: "1"} if page else {}
 
 
 def _json_type(formats: Iterable[Any]) -> str | None:
@@ -552,40 +496,76 @@ def _json_type(formats: Iterable[Any]) -> str | None:
     return next((kind for kind in kinds if is_json(kind)), None)
 
 
-def _arguments_in(part: JSON, arguments: JSON) -> JSON:
-    return {name: arguments[name] for name in part["properties"] if name in arguments}
+# Files.
 
 
-class ApiRequest(ViewRequest):
-    """The request of a call of ``tool``. REST framework takes the caller from it.
+def read_files(
+    schema: JSON, value: Any, path: tuple[str, ...], files: MultiValueDict[str, Any]
+) -> Any:
+    """Return a value with an uploaded file in place of each object that describes one.
+
+    Add the files to ``files``, by the path of the field. Raise ``InvalidArguments``.
+    """
+    if isinstance(value, list):
+        return [read_files(schema.get("items", {}), one, path, files) for one in value]
+    if not isinstance(value, dict):
+        return value
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+    if properties == FILE_SCHEMA["properties"]:
+        file = read_file(value, ".".join(path))
+        files.appendlist(".".join(path), file)
+        return file
+    others = others if isinstance(others, dict) else {}
+    return {
+        name: read_files(properties.get(name, others), one, (*path, name), files)
+        for name, one in value.items()
+    }
+
+
+class UploadData(dict[str, Any]):
+    """``request.data`` of a call with files: the values of JSON, and files in their places.
+
+    It is no ``QueryDict``: in a form, a field that is left out is False or an empty list, and a
+    value has no type.
+    """
+
+    def __init__(self, data: Mapping[str, Any], files: MultiValueDict[str, Any]) -> None:
+        super().__init__(data)
+        self.files = files
+
+    def copy(self) -> UploadData:
+        return UploadData(self, self.files)
+
+    def update(self, *given: Any, **named: Any) -> None:
+        # REST framework adds ``request.FILES`` to a copy, which has the files in their places.
+        # ``dict.update`` would also replace each file by a list.
+        if not given or given[0] is not self.files:
+            super().update(*given, **named)
+
+
+@dataclass(frozen=True)
+class Upload(Body):
+    """A body that is read already. Only its length and media type are those of a real one."""
+
+    data: bytes = b"--"  # an empty body has no data, for REST framework
+    type: str = MULTIPART
+    form: UploadData | None = None
+
+
+class RestFrameworkRequest(ApiRequest):
+    """The request of a call of a tool. REST framework takes the caller from it.
 
     ``_force_auth_user`` is what ``APIClient.force_authenticate`` sets: with it, REST framework does
     not ask the view's authentication classes.
     """
 
     def __init__(self, tool: ApiTool, request: Request, target: Target, body: Body | None) -> None:
-        self.accept = tool._accept or "application/json"
-        self._callbacks = tool._endpoint.callbacks
-        super().__init__(request, target, body, CallSession(request.user))
-
-    def mark_reached(self, match: ResolverMatch) -> None:
-        # Another view, or another action, may have the same name and arguments.
-        if match.func not in self._callbacks:
-            raise Resolver404({"path": self.path_info})
-        super().mark_reached(match)
-
-    @property
-    def user(self) -> Any:
-        return super().user
-
-    @user.setter
-    def user(self, given: Any) -> None:
-        # REST framework assigns the user that it authenticated, also to this request. A view that
-        # asks its own authenticators would run as another user than the caller, whose permissions
-        # django_mcp checked. Middleware assigns its user before the view is reached.
-        if self.reached and getattr(given, "is_authenticated", False) and given != self.mcp.user:
-            raise PermissionDenied("The view authenticated another user than the caller.")
-        self._given = given
+        super().__init__(tool, request, target, body)
+        if isinstance(body, Upload) and body.form is not None:
+            # REST framework takes the data and files of a form that middleware has read before, if
+            # the view parses forms. So the values keep their types, and no file is encoded again.
+            self._read_started = True
+            self._post, self._files = body.form, body.form.files
 
     @property
     def _force_auth_user(self) -> Any:
@@ -597,56 +577,7 @@ class ApiRequest(ViewRequest):
         return self.mcp.auth if self.user == self.mcp.user else None
 
 
-class ApiOutput(Output):
-    """The data of a response. Its schema describes the data, and does not change it."""
-
-    def __init__(self, schema: JSON | None, name: str) -> None:
-        self.schema, self._name = schema, name
-        # An action may return a file, which is sent as an embedded resource.
-        self.embeds = schema is None
-
-    def structured(self, value: Any, request: Request) -> Any:
-        # The value is sent as REST framework wrote it, as other clients of the API receive it, even
-        # if the serializer wrote something else than its fields declare.
-        if self.schema and (wrong := violations(self.schema, value, formats=False)):
-            # Only the paths: the rest of the text contains values of rows.
-            paths = ", ".join(dict.fromkeys(one.partition(": ")[0] for one in wrong if ": " in one))
-            logger.warning(
-                "Response does not fit the schema of its serializer: tool=%s fields=%s; annotate "
-                "the field with extend_schema_field of drf-spectacular",
-                self._name, paths or "(all)",
-            )  # fmt: skip
-        return value
-
-
 # Refusals and failures.
-
-
-def _check_response(answer: ViewResponse) -> None:
-    """Raise what a response means that is not a success. The transaction is rolled back then."""
-    status, response = answer.status, answer.response
-    detail = _error_text(answer)
-    if status >= 500 and not _is_rejected(answer):
-        raise answer.request.failed or ViewFailed(f"{answer.request.target.name}: {status}.")
-    if status in (401, 403) or asks_to_sign_in(answer):
-        raise PermissionDenied("" if status == 401 else detail)
-    if status in (404, 410):
-        raise Http404("" if NOT_FOUND.match(detail) else detail)
-    if status == 429:
-        seconds = response.get("Retry-After")
-        when = f"in {seconds} seconds" if seconds else "later"
-        raise ToolError(f"Too many requests. Try again {when}.")
-    if status >= 400:
-        is_described = status == 400 and detail
-        words = detail if is_described else f"{status} {response.reason_phrase}. {detail}"
-        raise ToolError(words.strip())
-    # Exception handlers of some projects answer errors with 200, and describe them in the data.
-    if _is_rejected(answer):
-        raise ToolError(detail or "The view rejected the request.")
-    if status in REDIRECTS:
-        raise ToolError("The view redirects to another address, which a tool does not follow.")
-    if not answer.request.reached:
-        raise ToolError("Something else answered in place of the view: nothing was done.")
 
 
 def _is_rejected(answer: ViewResponse) -> bool:
@@ -669,20 +600,4 @@ def _error_text(answer: ViewResponse) -> str:
     # of any exception, whose text can contain anything.
     if answer.status >= 500 and not _has_standard_handler(answer):
         return ""
-    lines = [f"{'.'.join(path)}: {text}" if path else text for path, text in _errors(data, ())]
-    return "\n".join(line[:MAX_ERROR_LENGTH] for line in lines[:MAX_ERRORS])
-
-
-def _errors(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    if isinstance(data, Mapping):
-        for name, inner in data.items():
-            unnamed = name == api_settings.NON_FIELD_ERRORS_KEY or (name == "detail" and not path)
-            yield from _errors(inner, path if unnamed else (*path, str(name)))
-    elif isinstance(data, list | tuple):
-        if texts := [str(one) for one in data if isinstance(one, str)]:
-            yield path, " ".join(texts)
-        for number, inner in enumerate(data):
-            if not isinstance(inner, str):
-                yield from _errors(inner, (*path, str(number)))
-    elif data not in (None, ""):
-        yield path, str(data)
+    return error_text(data, api_settings.NON_FIELD_ERRORS_KEY)

@@ -69,7 +69,7 @@ def log_action(request: Request, row: Model, flag: int, message: list[Any] | str
     LogEntry.objects.log_actions(user.pk, [row], flag, message, single_object=True)
 
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.calls")
 HIDDEN_FIELD_INVALID = "Something that is not shown here would not be valid."
 DUPLICATE = re.compile(r"Duplicate entry '.*'(?= for key )")
 CONFLICT = "Nothing was saved: it would be in conflict with other data."
@@ -105,7 +105,7 @@ def visible_row(resource: ModelResource, request: Request, row: Any, verb: str) 
     """Return the saved row as the caller sees it. Raise ``PermissionDenied`` if they cannot."""
     # Query again: a caller must not move a row out of their own queryset, such as to another owner.
     rows = resource.get_queryset(request).using(row._state.db).filter(pk=row.pk)
-    for one in resource._selected(rows)[:1]:
+    for one in resource._selected(rows, request)[:1]:
         if resource._permits(request, one, "view", verb):
             return one
     raise PermissionDenied(f"You may not {verb} the {resource._verbose_name} like this.")
@@ -134,11 +134,16 @@ def translate_errors(resource: ModelResource) -> Iterator[None]:
     except (ProtectedError, RestrictedError):
         raise deletion_blocked_error(resource) from None
     except (IntegrityError, DataError) as error:
-        # Only the first line is logged: PostgreSQL's next lines may show the whole row. MySQL
-        # quotes the duplicate value, so it is removed.
-        reason = DUPLICATE.sub("a duplicate", str(error).partition("\n")[0])
-        logger.warning("Row not saved: resource=%s reason=%s", resource, reason)
-        raise ToolError(CONFLICT) from None
+        raise conflict_error(error, resource) from None
+
+
+def conflict_error(error: Exception, saved_by: object) -> ToolError:
+    """Log why the database did not save a row, and return an error that does not tell."""
+    # Only the first line is logged: PostgreSQL's next lines may show the whole row. MySQL
+    # quotes the duplicate value, so it is removed.
+    reason = DUPLICATE.sub("a duplicate", str(error).partition("\n")[0])
+    logger.warning("Row not saved: resource=%s reason=%s", saved_by, reason)
+    return ToolError(CONFLICT)
 
 
 def _without_hidden_fields(error: ValidationError, resource: ModelResource) -> ValidationError:

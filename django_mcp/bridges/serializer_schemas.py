@@ -26,13 +26,14 @@ from ..declarations.arguments import SAFE_INTEGER
 from ..declarations.elicitation_checks import asks_secret
 from ..declarations.fields.columns import COLUMN_TYPES, DECIMAL_ARGUMENT_PATTERN, as_number
 from ..declarations.fields.keys import key_schema
-from ..declarations.form_values import JSON_TYPES
+from ..declarations.form_values import FILE_SCHEMA, JSON_TYPES
+from ..declarations.schemas import object_schema
 from .form_input import BARE_KEY, MAX_CHOICES
 from .views.urls import PYTHONIC
 
 JSON = dict[str, Any]
 ANY_TYPES = ["string", "number", "boolean", "object", "array", "null"]
-MAX_DEPTH = 6  # of nested serializers, which may contain themselves
+MAX_SERIALIZER_DEPTH = 6  # of nested serializers, which may contain themselves
 LIBRARY = "rest_framework"
 LIMITS: dict[type[validators.BaseValidator], str] = {
     validators.MinValueValidator: "minimum",
@@ -50,38 +51,44 @@ def anything() -> JSON:
 class SerializerInput:
     """The writable fields of a serializer as the properties of an object.
 
-    With ``partial``, no field is required and no field has a default. ``files`` are the names of
-    required file fields: JSON cannot carry a file. ``secrets`` are the names of fields that look
-    like credentials.
+    With ``partial``, no field is required and no field has a default. With ``takes_files``, a file
+    is an object with its name and its content in base64. Without it, ``files`` are the names of
+    required file fields, and all file fields are left out. ``secrets`` are the names of fields that
+    look like credentials.
     """
 
-    def __init__(self, serializer: serializers.Serializer, *, partial: bool = False) -> None:
-        self._partial = partial
+    def __init__(
+        self,
+        serializer: serializers.Serializer,
+        *,
+        partial: bool = False,
+        takes_files: bool = False,
+    ) -> None:
+        self._partial, self._takes_files = partial, takes_files
         self.files: list[str] = []
         self.secrets: list[str] = []
         self.schema = self._object(serializer, 0)
 
     def _object(self, serializer: serializers.Serializer, depth: int) -> JSON:
-        if depth > MAX_DEPTH:
+        if depth > MAX_SERIALIZER_DEPTH:
             return {"type": "object"}
         fields = dict(self._writable(serializer))
         properties = {name: self._property(one, depth) for name, one in fields.items()}
         required = [name for name, one in fields.items() if one.required and not self._partial]
-        found: JSON = {"type": "object", "properties": properties, "additionalProperties": False}
-        return found | ({"required": required} if required else {})
+        return object_schema(properties, required)
 
     def _writable(self, serializer: serializers.Serializer) -> Iterator[tuple[str, Any]]:
         for name, field in serializer.fields.items():
             if field.read_only or isinstance(field, serializers.HiddenField):
                 continue
-            if _is_file(field):
+            if _is_file(field) and not self._takes_files:
                 if field.required and not self._partial:
                     self.files.append(name)
                 continue
             yield name, field
 
     def _property(self, field: Any, depth: int) -> JSON:
-        found = self._value(field, depth) | _described(field)
+        found = self._value(field, depth) | _described(field) | _secrecy(field)
         if asks_secret(field.field_name or "", found):
             self.secrets.append(field.field_name)
         default = {} if self._partial else _default(field)
@@ -93,6 +100,8 @@ class SerializerInput:
             return stated
         if isinstance(field, serializers.BaseSerializer):
             return self._nested(field, depth)
+        if self._takes_files and _is_file(field):
+            return dict(FILE_SCHEMA)
         items = _items(field)
         if items is not None:
             size = _limits(field)
@@ -111,7 +120,7 @@ class SerializerInput:
 
     def _item(self, field: Any, depth: int) -> JSON:
         """Return the schema of each value in a list or dict."""
-        found = self._value(field, depth)
+        found = self._value(field, depth) | _secrecy(field)
         return _or_null(found) if field.allow_null else found
 
     def _nested(self, serializer: Any, depth: int) -> JSON:
@@ -131,7 +140,7 @@ def output_schema(serializer: Any, depth: int = 0) -> JSON:
         return {"type": "array", "items": output_schema(serializer.child, depth)}
     if _is_overridden(serializer, "to_representation"):
         return anything() if depth else {"type": "object"}
-    if not isinstance(serializer, serializers.Serializer) or depth > MAX_DEPTH:
+    if not isinstance(serializer, serializers.Serializer) or depth > MAX_SERIALIZER_DEPTH:
         return anything()
     shown = {name: one for name, one in serializer.fields.items() if not one.write_only}
     return {
@@ -171,6 +180,12 @@ def _shown_value(field: Any, depth: int) -> JSON:
     # No limits, formats and choices: rows may be older than they are.
     kinds = _scalar(field).get("type") or list(ANY_TYPES)
     return {"type": kinds}
+
+
+def _secrecy(field: Any) -> JSON:
+    """Return the mark of a value that must not be stored, such as in the audit log."""
+    is_secret = field.write_only or field.style.get("input_type") == "password"
+    return {"writeOnly": True} if is_secret else {}
 
 
 def _coerces_integers(field: Any) -> bool:
@@ -371,8 +386,8 @@ def _choice_labels(field: Any) -> str:
         return ""
     if len(field.choices) > MAX_CHOICES:
         return ""
-    told = ((str(_plain(value)), str(label)) for value, label in field.choices.items())
-    return "; ".join(f"{value}: {label}" for value, label in told if value != label)
+    choices = ((str(_plain(value)), str(label)) for value, label in field.choices.items())
+    return "; ".join(f"{value}: {label}" for value, label in choices if value != label)
 
 
 def _default(field: Any) -> JSON:
@@ -438,6 +453,8 @@ def openapi_type(hint: Any) -> JSON:
 def json_schema(schema: JSON) -> JSON:
     """Return a schema of OpenAPI 3.0 as JSON Schema: ``nullable`` is the type null."""
     kept = {key: value for key, value in schema.items() if key in KEYWORDS}
+    if schema.get("format") == "password":
+        kept["writeOnly"] = True
     if "properties" in kept:
         kept["properties"] = {name: json_schema(one) for name, one in kept["properties"].items()}
     if isinstance(kept.get("items"), dict):
@@ -448,4 +465,5 @@ def json_schema(schema: JSON) -> JSON:
 KEYWORDS: Iterable[str] = (
     "type", "properties", "items", "required", "enum", "description", "title", "default", "minimum",
     "maximum", "minLength", "maxLength", "minItems", "maxItems", "additionalProperties", "pattern",
+    "writeOnly",
 )  # fmt: skip

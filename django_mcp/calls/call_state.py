@@ -9,6 +9,8 @@ cancelled call sends nothing more, from whatever thread.
 
 ``Invocation`` is the declaration that a run calls, with its arguments.
 
+``TimeGuard`` prevents a run from beginning or committing after its time limit.
+
 ``CallRun`` has everything that a method needs for one run. Each run has a new request, checks
 permissions and binds objects again. Only the answers of the client are kept from earlier runs.
 """
@@ -22,7 +24,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from django.db import DEFAULT_DB_ALIAS
+
 from ..declarations.request import CallNotifier, KnownAnswers, Request, StopFlag
+from ..exceptions import Stopped
 from ..protocol.capabilities import offered
 from ..protocol.connection import ClientCall
 from ..protocol.http_rules import Mirrored
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
     from ..declarations.server import Server
     from ..models import Session
     from ..protocol.jsonrpc import JSON, Id
+    from ..storage.approvals import ApprovalUse
+    from .callers import SessionCaller
 
 
 class CallOutput:
@@ -167,27 +174,27 @@ class ClientSession(Protocol):
 
     async def set_log_level(self, level: str) -> None: ...
 
-    async def subscribe(self, uri: str, place: str) -> None: ...
+    async def subscribe(self, uri: str, row_ref: str) -> None: ...
 
     async def unsubscribe(self, uri: str) -> None: ...
 
-    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
+    async def listen(self, id: Id, wanted: dict[str, Any], row_refs: Mapping[str, str]) -> None:
         """Acknowledge the subscription, then send the notifications that are ``wanted``.
 
-        Return when the client or the server ends it. ``places`` has the database row that each URI
-        shows, as ``visibility`` writes it, or "".
+        Return when the client or the server ends it. ``row_refs`` has the database row that each
+        URI shows, as ``visibility`` writes it, or "".
         """
         ...
 
 
 class SessionState:
-    """A session that methods can change. ``scopes`` are those of the request's token.
+    """A session that methods can change. ``caller`` is the one of the request.
 
     A change is committed, and so valid in every process, before the method returns.
     """
 
-    def __init__(self, session: Session, scopes: list[str] | None = None) -> None:
-        self.session, self._scopes = session, scopes
+    def __init__(self, session: Session, caller: SessionCaller) -> None:
+        self.session, self._caller = session, caller
 
     def log_level(self) -> str | None:
         return self.session.log_level
@@ -195,15 +202,16 @@ class SessionState:
     async def set_log_level(self, level: str) -> None:
         await run_with_retries(sessions.set_log_level, self.session, level)
 
-    async def subscribe(self, uri: str, place: str) -> None:
-        await run_with_retries(sessions.subscribe, self.session, uri, place, self._scopes)
-        if place:
-            await follow_model(place)
+    async def subscribe(self, uri: str, row_ref: str) -> None:
+        scopes = self._caller.scopes
+        await run_with_retries(sessions.subscribe, self.session, uri, row_ref, scopes)
+        if row_ref:
+            await follow_model(row_ref)
 
     async def unsubscribe(self, uri: str) -> None:
         await run_with_retries(sessions.unsubscribe, self.session, uri)
 
-    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
+    async def listen(self, id: Id, wanted: dict[str, Any], row_refs: Mapping[str, str]) -> None:
         raise MethodNotFound("Sessions do not support subscriptions/listen.")
 
 
@@ -216,40 +224,41 @@ class NoSession:
     async def set_log_level(self, level: str) -> None:
         raise MethodNotFound("There is no session yet.")
 
-    async def subscribe(self, uri: str, place: str) -> None:
+    async def subscribe(self, uri: str, row_ref: str) -> None:
         raise MethodNotFound("There is no session yet.")
 
-    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
+    async def listen(self, id: Id, wanted: dict[str, Any], row_refs: Mapping[str, str]) -> None:
         raise MethodNotFound("There is no session yet.")
 
     async def unsubscribe(self, uri: str) -> None:
         raise MethodNotFound("There is no session yet.")
 
 
-async def follow_model(place: str) -> None:
+async def follow_model(row_ref: str) -> None:
     """Record that sessions subscribe to this row's model, so that processes log its changes.
 
     When this returns, no later change of the row is missed: it waits until all processes that save
     have read the interest.
     """
-    if not environment().shares_database:  # changes of this process are delivered without a log
+    if not environment().is_shared():
         return
     # Cursors first: a change that is recorded after the interest must come after the cursor.
     await threads.changes.run(run_or_disconnect, change_log.create_cursors)
-    models = {ANYTHING, label_in(place)}
-    wait = await run_with_retries(change_log.declare, change_log.SESSIONS_HOLDER, models)
+    models = {ANYTHING, label_in(row_ref)}
+    wait = await run_with_retries(change_log.store_interests, change_log.SESSIONS_HOLDER, models)
     change_log.watched.forget()
     # Processes that save cache the interests. Until their caches expire they record nothing.
     await asyncio.sleep(wait)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)  # the repr of ``read`` would show arguments in error reports
 class Invocation:
     """A run of a declaration.
 
     ``read`` validates the arguments without the database and returns them. ``finish`` makes the
     result of the returned value. ``unknown`` makes the error for a caller who may not use the
-    declaration. It is the error for a name that does not exist.
+    declaration. It is the error for a name that does not exist. ``denied`` makes another error
+    instead, and may query the database.
     """
 
     declaration: Declaration
@@ -259,6 +268,9 @@ class Invocation:
     arguments: Arguments
     atomic: bool | str = False
     write: bool = False
+    denied: Callable[[], Exception] | None = None
+    # Called in the function's transaction, right before the function.
+    before_function: Callable[[], None] | None = None
     is_begun: bool = False  # the function was called, so the caller had the permission
     is_ending: bool = False  # the transaction is being committed
 
@@ -267,16 +279,66 @@ class Invocation:
         """Whether the function runs in a transaction."""
         return self.atomic is not False and not self.declaration._is_async
 
+    @property
+    def transaction_alias(self) -> str | None:
+        """The alias of the database whose transaction the function runs in, or None."""
+        if not self.is_atomic:
+            return None
+        return self.atomic if isinstance(self.atomic, str) else DEFAULT_DB_ALIAS
+
+
+class TimeGuard:
+    """Lets either a run or its time limit win.
+
+    After the limit, the run can neither begin its function nor commit. After the run has begun to
+    commit, the limit no longer applies.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request, self._is_committing = request, False
+        # The thread begins and commits, and the event loop watches the time. Without the lock the
+        # caller could be told that nothing was changed before the function begins, or that the
+        # writes were rolled back while they are committed.
+        self._lock = threading.Lock()
+
+    def begin_function(self, work: Invocation) -> None:
+        """Note that the function begins. Raise ``Stopped`` if the time is over."""
+        with self._lock:
+            if self._request._is_out_of_time:
+                raise Stopped()
+            work.is_begun = True
+
+    def begin_commit(self) -> bool:
+        """Return whether the run may commit. Called in its thread."""
+        with self._lock:
+            self._is_committing = not self._request._is_out_of_time
+            return self._is_committing
+
+    def expire(self) -> bool:
+        """Stop the run and return True, unless it is committing. Called in the event loop."""
+        with self._lock:
+            self._request._is_out_of_time = not self._is_committing
+            return self._request._is_out_of_time
+
 
 class CallRun:
     """One run of ``call``, on ``server``, as ``principal``.
 
     ``mirrored`` are request headers that must equal the arguments. ``store_result`` is called with
     the result at the end of the tool's transaction. A call that ``has_run_before`` waits for a
-    thread and is never rejected.
+    thread and is never rejected. ``resumes`` names the state that the client carried, and is "" for
+    a new call.
     """
 
     work: Invocation | None = None  # the declaration that is run, once it has been found
+    # Called with the result at the end of the tool's transaction, in its thread.
+    before_commit: Callable[[CallRun, dict[str, Any]], None] | None = None
+    error: Exception | None = None  # which became an error response or the result of a tool
+    is_counted = False  # whether the throttles of the server have counted it
+    interaction_id: str = ""  # ``Interaction.id``, if the call has run before or has a row
+    approval: ApprovalUse | None = None  # with which it calls its function
+    approval_pk: int | None = None  # of the request for approval, also without a decision
+    time_guard: TimeGuard | None = None  # if the function has a time limit
 
     def __init__(
         self,
@@ -291,7 +353,9 @@ class CallRun:
         mirrored: Mirrored | None = None,
         store_result: Callable[[dict[str, Any]], None] | None = None,
         has_run_before: bool = False,
+        resumes: str = "",
     ) -> None:
+        self.resumes = resumes
         self.call, self.params, self.server, self.principal = call, call.params, server, principal
         self.session, self.answers = session, answers or KnownAnswers()
         self.stop = stop or StopFlag()
@@ -300,10 +364,13 @@ class CallRun:
             store_result,
             has_run_before,
         )
+        target = call.params.get("uri" if call.method.startswith("resources/") else "name")
         self.request = Request(
             principal,
             server,
             host=host,
+            method=call.method,
+            name=target if isinstance(target, str) else "",
             revision=call.revision.name,
             client_info=call.client_info,
             offered=partial(offered, call.revision, call.capabilities),
@@ -328,15 +395,15 @@ LONG_CALL_SECONDS = 0.25  # a call counts as long after one to two of these inte
 class RunObserver(Protocol):
     """Ends running calls whose caller has lost a permission."""
 
-    def begin(self) -> None:
+    def on_first_call(self) -> None:
         """Handle that a call runs, and none did before."""
         ...
 
-    def attend(self) -> None:
+    def on_long_call(self) -> None:
         """Handle that a call runs for longer than ``LONG_CALL_SECONDS``."""
         ...
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         """Handle that no call runs any more. This comes up to ``LONG_CALL_SECONDS`` late."""
         ...
 
@@ -363,7 +430,7 @@ class RunningCalls:
         """Register a run. Also of a public declaration: an administrator may switch it off."""
         self._runs[run] = active, False
         if self._timer is None and self.observer is not None:
-            self.observer.begin()
+            self.observer.on_first_call()
             self._start_timer()
 
     def discard(self, run: CallRun) -> None:
@@ -378,12 +445,12 @@ class RunningCalls:
         assert observer is not None  # ``add`` starts the timer only for an observer
         for run, (active, lasts) in list(self._runs.items()):
             if lasts:
-                observer.attend()
+                observer.on_long_call()
             self._runs[run] = active, True
         if self._runs:
             self._start_timer()
         else:
-            observer.rest()
+            observer.on_idle()
 
 
 running_calls = Service(RunningCalls)

@@ -1,14 +1,15 @@
-"""The current principals of calls and connections, and the check whether they were revoked.
+"""Load the current principals of calls, and end calls and connections of revoked tokens.
 
 The first run of a session's call uses the principal of the HTTP request. For every later run the
 user is loaded from the database by the key in the call's row, and so is the application of the
 token if the process has only the row. If the user is deleted or inactive, the call continues as an
 anonymous one.
 
-``Revocations`` ends open calls and connections whose token was revoked or whose user is inactive.
-One task per event loop checks all of them every ``CHECK_INTERVAL_SECONDS``, with one query for each
-kind of token, and none if nothing is open for a known principal. The object that holds a call or
-connection ends it. Expiry is not checked: what began with a token may outlive the token's expiry.
+``RevocationChecker`` ends open calls and connections whose token was revoked or whose user is
+inactive. One task per event loop checks all of them every ``CHECK_INTERVAL_SECONDS``, with one
+query for each kind of token, and none if nothing is open for a known principal.
+``TokenHolder.revoke`` ends a call or connection. Expiry is not checked: what began with a token may
+outlive the token's expiry.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ from ..storage.jobs import BROKEN, run_with_retries
 
 T = TypeVar("T")
 K = TypeVar("K")
-logger = logging.getLogger("django_mcp")
-USERS_PER_QUERY = 500  # users in one query
-CHECK_INTERVAL_SECONDS = 5.0  # between two checks
+logger = logging.getLogger("django_mcp.calls")
+USERS_PER_QUERY = 500
+CHECK_INTERVAL_SECONDS = 5.0
 
 
 class SessionCaller:
-    """Returns the principal of the next run when it is awaited.
+    """Returns the principal of the next run of a call: ``await caller()``.
 
     ``user`` is the user's primary key as text, or None for an anonymous client. ``owner`` is
     ``Principal.key``, by which the application of the token is found, or "". ``network`` is that of
@@ -59,22 +60,22 @@ class SessionCaller:
         self, user: str | None, auth: Auth | None, first: Principal | None = None, owner: str = "",
         network: str = "",
     ) -> None:  # fmt: skip
-        self.user, self.auth, self._first, self._owner = user, auth, first, owner
+        self.user, self.auth, self._loaded, self._owner = user, auth, first, owner
         self._network = network
 
     @classmethod
-    def of(cls, principal: Principal) -> SessionCaller:
+    def from_principal(cls, principal: Principal) -> SessionCaller:
         """Return the caller for the principal of a request."""
         user = str(principal.user.pk) if principal.is_authenticated else None
         return cls(user, principal.auth, principal, network=principal.network)
 
     @classmethod
-    def named(cls, session: Session, call: CallRow) -> SessionCaller:
+    def from_call(cls, session: Session, call: CallRow) -> SessionCaller:
         """Return the caller for a call's row."""
-        return cls.kept(call.user, call.scopes, session.owner, session.network)
+        return cls.from_stored(call.user, call.scopes, session.owner, session.network)
 
     @classmethod
-    def kept(
+    def from_stored(
         cls, user: str | None, scopes: Collection[str] | None, owner: str, network: str = ""
     ) -> SessionCaller:
         """Return the caller for values from rows."""
@@ -86,25 +87,36 @@ class SessionCaller:
         return None if self.auth is None else sorted(self.auth.scopes)
 
     async def __call__(self) -> Principal:
-        principal = await self.upcoming()
-        self._first = None
+        """Return the principal of the next run. The call after this one loads it again."""
+        principal = await self.peek()
+        self._loaded = None
         return principal
 
-    async def upcoming(self) -> Principal:
-        """Return the principal of the next run. Retry while the database is down."""
-        if self._first is None and self.user is not None:
-            self._first = await run_with_retries(load, self.user, self.auth, self._owner)
-        return self._first or anonymous(self._network)
+    def load(self) -> Principal:
+        """Load the current principal. Queries the database."""
+        if self.user is None:
+            return anonymous(self._network)
+        return load_principal(self.user, self.auth, self._owner)
+
+    async def peek(self) -> Principal:
+        """Return the principal of the next run, which then need not load it again.
+
+        Retry while the database is down.
+        """
+        if self._loaded is None and self.user is not None:
+            self._loaded = await run_with_retries(load_principal, self.user, self.auth, self._owner)
+        return self._loaded or anonymous(self._network)
 
 
-async def reloaded(principal: Principal) -> Principal:
+async def reload_principal(principal: Principal) -> Principal:
     """Return the principal with its user loaded again. Retry while the database is down.
 
     A user who is deleted or inactive becomes the anonymous principal, without a token.
     """
     if not principal.is_authenticated:
         return anonymous(principal.network)
-    return await run_with_retries(load, str(principal.user.pk), principal.auth)
+    found = await run_with_retries(load_principal, str(principal.user.pk), principal.auth)
+    return replace(found, impersonator=principal.impersonator)
 
 
 def covers(principal: Principal, scopes: Collection[str] | None) -> bool:
@@ -119,12 +131,12 @@ def covers(principal: Principal, scopes: Collection[str] | None) -> bool:
     return not broader(auth.scopes, scopes) if scopes else not auth.scopes
 
 
-def load(user: str, auth: Auth | None, owner: str = "") -> Principal:
+def load_principal(user: str, auth: Auth | None, owner: str = "") -> Principal:
     """Load the current principal. Queries the database.
 
     A user who is deleted or inactive becomes the anonymous principal, without a token.
     """
-    found = users().filter(pk=user).first() if is_key(user) else None
+    found = users().filter(pk=user).first() if is_user_pk(user) else None
     return _principal(found, auth, owner, applications([owner]) if found and auth else {})
 
 
@@ -139,7 +151,7 @@ def _principal(user: Any, auth: Auth | None, owner: str, known: Mapping[str, Any
 
 
 def _auth(scopes: Collection[str] | None, owner: str) -> Auth | None:
-    return None if scopes is None else Auth(frozenset(scopes), key=_token(owner))
+    return None if scopes is None else Auth(frozenset(scopes), key=_token_key(owner))
 
 
 class HasPrincipal(Protocol):
@@ -150,10 +162,10 @@ class HasPrincipal(Protocol):
     owner: str
 
 
-def load_all(wanted: Mapping[K, HasPrincipal]) -> dict[K, Principal]:
+def load_principals(wanted: Mapping[K, HasPrincipal]) -> dict[K, Principal]:
     """Load the current principals in few queries. Deleted and inactive users become anonymous."""
-    keys = sorted({one.user for one in wanted.values() if one.user and is_key(one.user)})
-    found = {str(user.pk): user for some in in_pages(keys) for user in users().filter(pk__in=some)}
+    keys = sorted({one.user for one in wanted.values() if one.user and is_user_pk(one.user)})
+    found = {str(user.pk): user for some in in_chunks(keys) for user in users().filter(pk__in=some)}
     known = applications({one.owner for one in wanted.values() if one.scopes is not None})
     return {
         name: _principal(found.get(one.user or ""), _auth(one.scopes, one.owner), one.owner, known)
@@ -161,7 +173,7 @@ def load_all(wanted: Mapping[K, HasPrincipal]) -> dict[K, Principal]:
     }
 
 
-def in_pages(items: list[T]) -> Iterator[list[T]]:
+def in_chunks(items: list[T]) -> Iterator[list[T]]:
     """Split keys for several queries, because databases limit the parameters of a statement."""
     return (
         items[start : start + USERS_PER_QUERY] for start in range(0, len(items), USERS_PER_QUERY)
@@ -173,7 +185,7 @@ def users() -> Any:
     return get_user_model()._default_manager
 
 
-def is_key(user: str) -> bool:
+def is_user_pk(user: str) -> bool:
     """Whether a text is a valid primary key of the user model, so that a query does not fail."""
     key = get_user_model()._meta.pk
     try:
@@ -183,7 +195,7 @@ def is_key(user: str) -> bool:
     return True
 
 
-def _token(owner: str) -> str:
+def _token_key(owner: str) -> str:
     """Return the part of ``Principal.key`` that names the token, or ""."""
     parts = owner.split(":")
     return unquote(parts[-1]) if len(parts) > 1 else ""
@@ -205,32 +217,35 @@ class TokenHolder(Protocol):
         ...
 
 
-class Revocations:
+class RevocationChecker:
     """The periodic check of one event loop. ``sources`` return what is open in it."""
 
     def __init__(self) -> None:
         self.sources: list[Callable[[], Iterable[TokenHolder]]] = []
         self._task: asyncio.Task[None] | None = None
 
-    def attend(self) -> None:
+    def start_if_needed(self) -> None:
         """Start the periodic check. It stops when nothing is open."""
-        if self._task is None and environment().has_background_services:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        if self._task is None:
+            environment().start_background(self._start)
 
-    def held(self) -> Iterator[TokenHolder]:
+    def _start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def open_holders(self) -> Iterator[TokenHolder]:
         return (one for source in self.sources for one in list(source()) if one.owner)
 
     async def _run(self) -> None:
         try:
-            while any(self.held()):
+            while any(self.open_holders()):
                 await asyncio.sleep(CHECK_INTERVAL_SECONDS)
-                await self._try()
+                await self._check_and_log_errors()
         finally:
             self._task = None
 
-    async def _try(self) -> None:
+    async def _check_and_log_errors(self) -> None:
         try:
-            await self.look()
+            await self.check()
         # Every error is retried at the next interval. If the task ended, revoked tokens would stay
         # in use until the process ends.
         except Busy:
@@ -240,36 +255,36 @@ class Revocations:
         except Exception:
             logger.exception("Check for revoked tokens failed")
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check everything that is open once, and end it where the token was revoked."""
-        owners = {one.owner for one in self.held()}
+        owners = {one.owner for one in self.open_holders()}
         if not owners:
             return
-        gone = await threads.lookups.run(revoked, owners)
-        # Read ``held`` again: calls may have ended or started during the query.
-        for one in self.held() if gone else ():
-            if one.owner in gone:
+        revoked = await threads.lookups.run(find_revoked, owners)
+        # Read ``open_holders`` again: calls may have ended or started during the query.
+        for one in self.open_holders() if revoked else ():
+            if one.owner in revoked:
                 one.revoke()
 
 
-revocations = Service(Revocations)
+revocation_checker = Service(RevocationChecker)
 
 
-def revoked(owners: Collection[str]) -> set[str]:
+def find_revoked(owners: Collection[str]) -> set[str]:
     """Return the keys whose token was revoked or whose user is inactive. Queries the database."""
-    gone, left = _validity(owners)
-    return gone | _inactive(left)
+    revoked, unknown = _ask_verifiers(owners)
+    return revoked | _inactive(unknown)
 
 
-def _validity(owners: Collection[str]) -> tuple[set[str], set[str]]:
-    """Return the keys that a verifier calls revoked, and the keys that no verifier knows."""
-    left, found = set(owners), set[str]()
+def _ask_verifiers(owners: Collection[str]) -> tuple[set[str], set[str]]:
+    """Return the keys whose token was revoked, and the keys that no verifier knows."""
+    unknown, revoked = set(owners), set[str]()
     for verifier in verifiers():
         if isinstance(verifier, RevokingVerifier):
-            is_valid_by_key = _ask_verifier(verifier, left)
-            found.update(key for key, stands in is_valid_by_key.items() if not stands)
-            left.difference_update(is_valid_by_key)
-    return found, left
+            is_valid_by_key = _ask_verifier(verifier, unknown)
+            revoked.update(key for key, is_valid in is_valid_by_key.items() if not is_valid)
+            unknown.difference_update(is_valid_by_key)
+    return revoked, unknown
 
 
 def _ask_verifier(verifier: RevokingVerifier, keys: Collection[str]) -> Mapping[str, bool]:
@@ -283,17 +298,17 @@ def _ask_verifier(verifier: RevokingVerifier, keys: Collection[str]) -> Mapping[
         return {}
 
 
-def renewed(before: Mapping[K, Principal]) -> tuple[dict[K, Principal], set[str]]:
+def reload_valid_principals(before: Mapping[K, Principal]) -> tuple[dict[K, Principal], set[str]]:
     """Return the principals with reloaded users, without those revoked. Queries the database.
 
     Also return the keys that no verifier could answer for.
     """
-    gone, left = _validity({one.key for one in before.values() if one.key})
-    going = {name: one for name, one in before.items() if one.key not in gone}
-    pks = sorted({one.user.pk for one in going.values() if one.is_authenticated}, key=str)
-    loaded = {user.pk: user for some in in_pages(pks) for user in users().filter(pk__in=some)}
-    fresh = {name: _renewed(one, loaded) for name, one in going.items()}
-    return {name: one for name, one in fresh.items() if one is not None}, left
+    revoked, unknown = _ask_verifiers({one.key for one in before.values() if one.key})
+    valid = {name: one for name, one in before.items() if one.key not in revoked}
+    pks = sorted({one.user.pk for one in valid.values() if one.is_authenticated}, key=str)
+    loaded = {user.pk: user for some in in_chunks(pks) for user in users().filter(pk__in=some)}
+    fresh = {name: _renewed(one, loaded) for name, one in valid.items()}
+    return {name: one for name, one in fresh.items() if one is not None}, unknown
 
 
 def _renewed(before: Principal, loaded: Mapping[Any, Any]) -> Principal | None:
@@ -307,10 +322,10 @@ def _renewed(before: Principal, loaded: Mapping[Any, Any]) -> Principal | None:
 def _inactive(owners: Collection[str]) -> set[str]:
     """Return the keys whose user is deleted or inactive, for tokens that no verifier knows."""
     named = {key: parts[0] for key in owners if (parts := key_parts(key))}
-    known = sorted({user for user in named.values() if is_key(user)})
+    known = sorted({user for user in named.values() if is_user_pk(user)})
     active = {
         str(user.pk)
-        for some in in_pages(known)
+        for some in in_chunks(known)
         for user in users().filter(pk__in=some)
         if user.is_active
     }

@@ -8,6 +8,7 @@ a fixed text, except under DEBUG, because the exception's text may contain secre
 from __future__ import annotations
 
 import logging
+import math
 import re
 import traceback
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from ..exceptions import (
     Busy,
     InsufficientScope,
     InvalidArguments,
+    Throttled,
     ToolError,
     Unsupported,
     UrlRequired,
@@ -31,6 +33,7 @@ from ..protocol.jsonrpc import (
     InvalidParams,
     InvalidRequest,
     MissingCapability,
+    Overloaded,
     ProtocolError,
     UrlElicitationRequired,
 )
@@ -39,7 +42,8 @@ from .results import JSON, error_result
 if TYPE_CHECKING:
     from .call_state import CallRun
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.calls")
+RETRY_AFTER = "django-modelcontext/retryAfter"  # in ``_meta`` of the result of a throttled tool
 MASKED = "Something went wrong on the server; the error was logged there."
 
 
@@ -48,8 +52,15 @@ def failure(error: Exception, run: CallRun) -> JSON:
     if isinstance(error, UrlRequired):
         error = _send_to_page(error, run)
     if run.call.method == "tools/call":
-        return error_result(tool_failure(error, run))
+        result = error_result(tool_failure(error, run))
+        if isinstance(error, Throttled):
+            result["_meta"] = {RETRY_AFTER: _seconds_to_wait(error)}
+        return result
     raise protocol_error(error, run)
+
+
+def _seconds_to_wait(error: Throttled) -> int:
+    return max(1, math.ceil(error.wait))
 
 
 def protocol_error(error: Exception, run: CallRun) -> ProtocolError:
@@ -62,6 +73,8 @@ def protocol_error(error: Exception, run: CallRun) -> ProtocolError:
         return InvalidParams(_sentence(error.message))
     if isinstance(error, InsufficientScope):
         return InvalidRequest(_sentence(error.message))
+    if isinstance(error, Throttled):
+        return Overloaded(error.message, data={"retryAfter": _seconds_to_wait(error)})
     words = in_words(error)
     return InternalError(words if words is not None else _bug(error, run))
 
@@ -85,12 +98,12 @@ def _send_to_page(error: UrlRequired, run: CallRun) -> Exception:
     if not run.request.can.elicit_url:
         return error
     try:
-        Elicit(error.prompt, url=error.template).check()
+        Elicit(error._prompt, url=error._template).check()
         if run.call.revision.url_elicitation_error:
-            page = {"message": error.prompt, "url": error.url, "elicitationId": error.id}
+            page = {"message": error._prompt, "url": error.url, "elicitationId": error.id}
             return UrlElicitationRequired([page])
-        if run.request.asks:
-            run.request.elicit(error.prompt, url=error.template)
+        if run.request._may_ask:
+            run.request.elicit(error._prompt, url=error._template)
     except Exception as answered:  # the user declined, for example
         return answered
     return error

@@ -5,11 +5,6 @@ arguments, calls the function and makes the result. An asynchronous function run
 The database work before and after it runs in a thread of its own. All of the project's code runs
 inside the context managers of the setting ``AROUND``.
 
-Finished calls are reported to ``observers``, which record what clients did. A call is reported if
-it returned a result, or if it may have written before it failed or asked a question. Rejected calls
-are not reported. A report names the declaration, and contains nothing that the client sent. An
-exception in an observer is logged and does not fail the call.
-
 A caller without permission gets the same error as for a declaration that does not exist. Under
 DEBUG the reason is logged. A missing scope is reported to the client, which can ask for it.
 
@@ -26,7 +21,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,25 +29,28 @@ from django.conf import settings as django_settings
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.models import Model, QuerySet
 from django.utils.module_loading import import_string
+from django.utils.translation import override
 
 from ..auth import kill_switches
 from ..conf import settings
-from ..declarations.permissions import Decision, decide
-from ..exceptions import Busy, InsufficientScope, RunEnded, Stopped, Unsupported
-from ..protocol.jsonrpc import JSON, InternalError, ProtocolError
+from ..declarations.declaration import decide
+from ..declarations.permissions import Decision
+from ..exceptions import Busy, InsufficientScope, Stopped, Unsupported
+from ..protocol.jsonrpc import JSON, InternalError
 from ..runtime import outages, threads
 from ..runtime.async_orm import orm_in_own_thread
 from ..runtime.runtime import environment
 from ..storage.databases import codes
 from ..storage.jobs import BROKEN, TEMPORARY
+from .throttling import acount_call, count_call
+from .time_limits import OUTCOME_UNKNOWN, wait_for_coroutine, wait_for_thread
 
 if TYPE_CHECKING:
-    from ..auth.principal import Principal
     from ..declarations.declaration import Declaration
     from ..declarations.request import Request
     from .call_state import CallRun, Invocation
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.calls")
 RETRY_SECONDS = 30.0  # to wait for the database, from the first broken connection of a call
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0  # between two attempts
 # A statement that crashes the database server must not be repeated without end.
@@ -62,7 +59,7 @@ BROKE = "The connection to the database broke before this had an outcome. "
 NOT_BEGUN = "The database cannot be reached. Nothing was done: try again later."
 HARMLESS = BROKE + "It may be tried again."
 ROLLED_BACK = BROKE + "Its database writes were rolled back: it may be tried again."
-UNKNOWN = BROKE + "It may or may not have taken effect: find out before it is tried again."
+UNKNOWN = BROKE + OUTCOME_UNKNOWN
 
 
 class DatabaseBroke(Exception):
@@ -166,6 +163,8 @@ NO_TRANSACTION = nullcontext()
 THREAD_RETRY_SECONDS = 0.1  # between two attempts to get a thread of a full pool
 # Statements that end a savepoint. They run also for a cancelled call, so that Django can roll back.
 ENDINGS = ("ROLLBACK", "RELEASE")
+TRANSACTION_STATEMENTS = ("BEGIN", "SAVEPOINT", *ENDINGS)  # are not counted as queries
+WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE")  # statements whose rows are counted
 
 # Context managers around the project's code, besides those of ``AROUND``. Apps add theirs in
 # ``AppConfig.ready()``.
@@ -173,60 +172,24 @@ around: list[Callable[[Any], AbstractContextManager[Any]]] = []
 
 
 async def perform(run: CallRun, work: Invocation) -> dict[str, Any]:
-    """Run ``work`` once and report it to ``observers``. Raise its errors, and ``RunEnded``."""
+    """Run ``work`` once. Raise its errors, and ``RunEnded``."""
     run.work = work
-    try:
-        if work.declaration._is_async:
-            result = await _in_loop(run, work)
-        else:
-            run_job = _run_when_free if run.has_run_before else threads.tools.run_for
-            result = await run_job(run.principal.limit_keys, partial(_in_thread, run, work))
-    except BaseException as error:
-        report(run, work, error)
-        raise
-    report(run, work)
-    return result
+    if work.declaration._is_async:
+        return await _in_loop(run, work)
+    job = partial(_in_thread, run, work)
+    seconds = work.declaration._owner.timeout
+    if seconds is None:
+        return await run_in_thread(run, job)
+    return await wait_for_thread(run, work, seconds, partial(run_in_thread, run), job)
 
 
-@dataclass(frozen=True, slots=True)
-class CallRecord:
-    """A call of a tool or prompt, with its name, or a read of a resource, with its template."""
+async def run_in_thread(run: CallRun, job: Callable[[], T]) -> T:
+    """Run a job of the call in a thread of the pool ``tools``, without ``AROUND``.
 
-    principal: Principal
-    server: str
-    method: str
-    name: str
-
-
-# Called in the event loop, so they must not block. Apps add theirs in ``AppConfig.ready()``.
-observers: list[Callable[[CallRecord], None]] = []
-
-
-def report(run: CallRun, work: Invocation, error: BaseException | None = None) -> None:
-    """Report that a run of ``work`` ended, with ``error`` or with a result."""
-    if not observers or not (error is None or _is_reported(run, work, error)):
-        return
-    declared: Any = work.declaration
-    name = declared.uri if run.call.method == "resources/read" else declared.name
-    record = CallRecord(run.principal, run.server.name, run.call.method, name)
-    for observe in observers:
-        try:
-            observe(record)
-        except Exception:
-            logger.exception("Activity of a client could not be recorded")
-
-
-def _is_reported(run: CallRun, work: Invocation, error: BaseException) -> bool:
-    """Whether to report a failed run.
-
-    A run that called a writing function is reported, also if it was rolled back. A run that asks a
-    question is not: it is rolled back, runs again and is reported then. If its writes remain,
-    because they are in no transaction or in a step, it is reported at once: it may never run again.
+    Raise ``Busy`` if the pool is full, unless the call has run before: then wait.
     """
-    if not (work.is_begun and work.write):
-        return False
-    stays = work.atomic is False or bool(run.answers.remembered)
-    return stays or not isinstance(error, RunEnded)
+    run_job = _run_when_free if run.has_run_before else threads.tools.run_for
+    return await run_job(run.principal.limit_keys, job)
 
 
 async def with_database(run: CallRun, function: Callable[[], T]) -> T:
@@ -275,39 +238,61 @@ async def _run_when_free(owners: tuple[str, ...], job: Callable[[], T]) -> T:
 
 def _in_thread(run: CallRun, work: Invocation) -> dict[str, Any]:
     with surrounded(run.request):
-        values = admitted(run.request, work)
+        values = admitted(run, work)
         with NO_TRANSACTION if work.atomic is False else _transaction(work):
             bound = work.arguments.bind(values, run.request, write=work.write)
-            work.is_begun = True
+            if work.before_function is not None:
+                work.before_function()
+            if run.time_guard is None:
+                work.is_begun = True
+            else:
+                run.time_guard.begin_function(work)
             value = work.declaration._implementation(run.request, **bound)
             # A question in an on_commit hook would rerun a call whose writes are committed.
-            run.request.asks = False
+            run.request._may_ask = False
             result = work.finish(value)
-            if run.stop.is_set:  # a cancel before the commit rolls everything back
+            # A cancel or the end of the time before the commit rolls everything back.
+            may_commit = run.time_guard is None or run.time_guard.begin_commit()
+            if run.stop.is_set or not may_commit:
                 raise Stopped()
             # A cancel during the commit must not keep ``on_commit`` hooks from running: the writes
             # are committed.
-            run.request.is_committing = True
+            run.request._is_committing = True
+            if run.before_commit is not None:
+                run.before_commit(run, result)
             if run.store_result is not None and can_store_result_in_transaction(work.atomic):
                 run.store_result(result)
             return result
 
 
-def admitted(request: Request, work: Invocation) -> dict[str, Any]:
-    """Return the validated arguments if the caller may use the declaration.
+def admitted(run: CallRun, work: Invocation) -> dict[str, Any]:
+    """Return the validated arguments if the caller may use the declaration, and count the call.
 
-    Raise ``work.unknown()``, ``InsufficientScope`` or ``Unsupported`` if not.
+    Raise ``work.denied()``, ``work.unknown()``, ``InsufficientScope``, ``Throttled`` or
+    ``Unsupported`` if not.
     """
-    # First the permission: errors about arguments would reveal that the declaration exists.
-    check(work.declaration, request, work.unknown)
+    # First the permission: a throttle, or errors about arguments, would reveal that the declaration
+    # exists.
+    _check_permission(run, work)
+    if run.server._throttles or work.declaration._owner._throttles:
+        count_call(run, work.declaration)
+    return _validated(run.request, work)
+
+
+def _check_permission(run: CallRun, work: Invocation) -> None:
+    """Raise what ``admitted`` raises for a caller without the permission."""
+    check(work.declaration, run.request, work.denied or work.unknown)
+
+
+def _validated(request: Request, work: Invocation) -> dict[str, Any]:
     if work.declaration.needs:
-        lacking = request.can.lacks(work.declaration._required_capabilities)
+        lacking = request.can._lacks(work.declaration._required_capabilities)
         if lacking:
             raise Unsupported(lacking)
     return work.read()
 
 
-def check(declaration: Declaration, request: Request, unknown: Callable[[], ProtocolError]) -> None:
+def check(declaration: Declaration, request: Request, unknown: Callable[[], Exception]) -> None:
     """Raise ``unknown()`` or ``InsufficientScope`` if the caller may not use the declaration."""
     decision = decide(declaration, request)
     if decision.allowed:
@@ -325,18 +310,18 @@ def _log_refusal(declaration: Declaration, request: Request, decision: Decision)
     if not django_settings.DEBUG:
         return
     try:
-        words = decision.reason
+        with override("en"):  # log messages are in English
+            words = decision.reason
     except Exception as error:  # backends of the project may raise
         words = f"the reason is not known: {type(error).__name__}: {error}"
-    who = request.user if request.principal.is_authenticated else "nobody"
-    logger.warning("Permission denied: declaration=%s user=%s reason=%s", declaration, who, words)
+    user = request.user if request.principal.is_authenticated else "nobody"
+    logger.warning("Permission denied: declaration=%s user=%s reason=%s", declaration, user, words)
 
 
 @contextmanager
 def _transaction(work: Invocation) -> Iterator[None]:
-    using = work.atomic if isinstance(work.atomic, str) else None
     try:
-        with transaction.atomic(using=using):
+        with transaction.atomic(using=work.transaction_alias):
             yield
             work.is_ending = True
     except RuntimeError as error:
@@ -350,9 +335,15 @@ def _transaction(work: Invocation) -> Iterator[None]:
 
 async def _in_loop(run: CallRun, work: Invocation) -> dict[str, Any]:
     async with orm_in_own_thread():
-        if not (surroundings() or work.arguments.binds or not work.declaration._is_free):
+        if not (
+            surroundings() or work.arguments.binds or not work.declaration._decides_without_database
+        ):
             await kill_switches.arefresh()
-            return await _finished(run, work, admitted(run.request, work))
+            if not kill_switches.may_query(run.server.name):
+                _check_permission(run, work)
+                if run.server._throttles or work.declaration._owner._throttles:
+                    await acount_call(run, work.declaration)
+                return await _finished(run, work, _validated(run.request, work))
         # The context managers are entered and left in the call's own thread, not in the event loop,
         # because they may use the database.
         stack = ExitStack()
@@ -368,7 +359,7 @@ async def _in_loop(run: CallRun, work: Invocation) -> dict[str, Any]:
 
 def _prepared(run: CallRun, work: Invocation, stack: ExitStack) -> dict[str, Any]:
     stack.enter_context(surrounded(run.request))
-    values = admitted(run.request, work)
+    values = admitted(run, work)
     bound = work.arguments.bind(values, run.request, write=work.write)
     # The function may await other things than the database for minutes, and many asynchronous calls
     # may run at once. With a connection each, they would exhaust the connection pool.
@@ -383,11 +374,15 @@ def _leave(stack: ExitStack, error: BaseException | None) -> None:
 
 async def _finished(run: CallRun, work: Invocation, bound: dict[str, Any]) -> dict[str, Any]:
     work.is_begun = True
+    seconds = work.declaration._owner.timeout
     try:
-        value = await work.declaration._implementation(run.request, **bound)
+        running = work.declaration._implementation(run.request, **bound)
+        if seconds is not None:
+            running = wait_for_coroutine(run, work, seconds, running)
+        value = await running
     except SystemExit as error:  # it would end the event loop and all calls in it
         raise RuntimeError("The code raised SystemExit.") from error
-    if _holds_rows(value):
+    if work.declaration._finish_queries or _holds_rows(value):
         return await sync_to_async(work.finish)(value)
     return work.finish(value)
 
@@ -423,7 +418,7 @@ def surrounded(request: Request) -> Iterator[None]:
     try:
         with ExitStack() as stack:
             kill_switches.refresh()
-            stack.enter_context(queries_through(_stopping(request)))
+            stack.enter_context(queries_through(_watching(request)))
             for manager in surroundings():
                 stack.enter_context(manager(request))
             try:
@@ -439,8 +434,8 @@ def surrounded(request: Request) -> Iterator[None]:
         raise wrong
 
 
-def _stopping(request: Request) -> Callable[..., Any]:
-    """Return a wrapper of queries that raises ``Stopped`` at the next query of a cancelled call.
+def _watching(request: Request) -> Callable[..., Any]:
+    """Return a wrapper of queries that counts them, and raises ``Stopped`` for a cancelled call.
 
     It raises only once, because queries of the rollback and of cleanup code must succeed.
     """
@@ -449,13 +444,33 @@ def _stopping(request: Request) -> Callable[..., Any]:
     def check(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
         nonlocal stopped
         # In a test several calls share a connection. Do not stop the queries of another one.
-        mine = threading.get_ident() == home and not str(sql).startswith(ENDINGS)
-        if mine and request.cancelled and not (stopped or request.is_committing):
+        if threading.get_ident() != home or request._is_committing:
+            return execute(sql, params, many, context)
+        text = str(sql)
+        if request.cancelled and not (stopped or text.startswith(ENDINGS)):
             stopped = True
             raise Stopped()
-        return execute(sql, params, many, context)
+        result = execute(sql, params, many, context)
+        request._queries += not text.startswith(TRANSACTION_STATEMENTS)
+        if text.lstrip()[:7].upper().startswith(WRITES):  # raw SQL has any case and indentation
+            request._rows_written += row_count(text, params, many, context)
+        return result
 
     return check
+
+
+def row_count(sql: str, params: Any, many: bool, context: Any) -> int:
+    """Return how many rows a statement has written. Takes what an execute wrapper of Django takes.
+
+    SQLite reports no number before the rows of RETURNING are fetched. Django uses RETURNING to
+    insert rows, and to update the row of a ``save()``.
+    """
+    reported: int = context["cursor"].rowcount
+    if reported > 0 or context["connection"].vendor != "sqlite" or " RETURNING " not in sql.upper():
+        return max(reported, 0)
+    if sql.lstrip()[:6].upper() != "INSERT":
+        return 1
+    return len(params) if many else sql.count("), (") + 1
 
 
 @contextmanager

@@ -9,25 +9,30 @@ request leads to the digest of the question, and the digest to the answer.
 ``PendingQuestions`` asks a client over a stdio connection by requests. A question has a random id,
 a deadline and one answer. Answers that come twice, late or without a question are ignored. No
 question is sent before ``notifications/initialized`` (basic/lifecycle).
+
+``connection_of``, ``call_of`` and ``interaction_of`` load sessions and calls from their rows. The
+rows are the whole state, so any process can continue a call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import secrets
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..conf import settings
 from ..declarations.cursors import digest, seal, unseal
 from ..declarations.questions import Question
 from ..declarations.request import KnownAnswers
-from ..exceptions import ToolError, Unsupported
-from ..protocol.connection import Answered, ClientCall
-from ..protocol.jsonrpc import JSON, InvalidParams
+from ..exceptions import Busy, ToolError, Unsupported
+from ..protocol.connection import Answered, ClientCall, Connection, Phase, State
+from ..protocol.jsonrpc import JSON, InvalidParams, encode
 from ..protocol.revisions import (
     Revision,
     decode_answer,
@@ -35,10 +40,13 @@ from ..protocol.revisions import (
     encode_notification,
     encode_request,
 )
+from ..storage import sessions
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
     from ..declarations.server import Server
+    from ..models import Call as Row
+    from ..models import Session
 
 MAX_STATE = 1_000_000
 Asking = tuple[str, str, Question]  # the key in the message, the digest, the question
@@ -53,7 +61,7 @@ class Interaction:
     of rounds of questions.
     """
 
-    id: str = field(default_factory=lambda: secrets.token_hex(16))
+    id: str = field(default_factory=partial(secrets.token_hex, 16))
     known: dict[str, JSON] = field(default_factory=dict)
     asked: dict[str, list[str]] = field(default_factory=dict)  # key: [digest, method]
     high_water: float | None = None
@@ -64,6 +72,11 @@ class Interaction:
     def may_return(self) -> bool:
         """Whether the call has asked, so that the client may hold a state to resume it with."""
         return self.count > 0
+
+    @property
+    def resumes(self) -> str:
+        """A name of this round of the call, or "" if the call has not asked yet."""
+        return f"{self.id}:{self.count}" if self.count else ""
 
     def answers(self, call: ClientCall) -> KnownAnswers:
         """Return the answers that a run starts with: stored ones, and those in the request."""
@@ -152,7 +165,7 @@ def resumed(call: ClientCall, purpose: str) -> Interaction:
     return Interaction(**values)
 
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.calls")
 MAX_ELICITATIONS = 1_000
 WITHDRAWN = "Nobody waits for the answer any more."
 
@@ -296,3 +309,76 @@ class PendingQuestions:
             return False
         finally:
             self._open.pop(id, None)
+
+
+# Completed URL elicitations.
+
+# A URL elicitation sends the user to a web page. When the user has completed it, only that session
+# is sent ``notifications/elicitation/complete``. The subscription is stored like one to a resource.
+# No resource has this URI, because it is not valid. So the limits of subscriptions apply without
+# further code.
+COMPLETION_URI_PREFIX = "?page/"
+
+
+def completion_uri(id: str) -> str:
+    return COMPLETION_URI_PREFIX + id
+
+
+def is_completion_uri(uri: str) -> bool:
+    return uri.startswith(COMPLETION_URI_PREFIX)
+
+
+def subscribe_to_completion(session: Session, ids: Iterable[str]) -> None:
+    """Subscribe a session to the completion of these elicitations. Queries the database."""
+    try:
+        for id in ids:
+            sessions.subscribe(session, completion_uri(id))
+    except Busy:
+        logger.warning(
+            "Session not notified of a completed elicitation, it has too many subscriptions: "
+            "session=%s",
+            session,
+        )
+    except sessions.SessionEnded:
+        pass  # there is no client left to notify
+
+
+def unsubscribe_from_completion(session_ids: Iterable[int], id: str) -> None:
+    """Unsubscribe sessions from an elicitation that was completed. Queries the database."""
+    for session_id in session_ids:
+        sessions.unsubscribe(session_id, completion_uri(id))
+
+
+# Sessions and calls that are rows.
+
+
+def connection_of(session: Session) -> Connection:
+    """Return the protocol state of a session from its row."""
+    phase = Phase.OPENING if session.revision else Phase.NEW
+    phase = Phase.OPEN if session.initialized else phase
+    state = State(session.revision, phase, session.client_info, session.capabilities)
+    return Connection(state, transport=session.transport)
+
+
+def call_of(row: Row, connection: Connection) -> ClientCall:
+    """Return the call from its row."""
+    state = connection.state
+    return ClientCall(
+        json.loads(row.request_id), row.method, row.params, connection.revision,
+        client_info=state.client_info, capabilities=state.capabilities,
+        progress_token=row.meta.get("progressToken"), meta=row.meta,
+    )  # fmt: skip
+
+
+def interaction_of(row: Row) -> Interaction:
+    """Return a call's answers and progress from its row."""
+    return Interaction(
+        f"c{row.pk}", known=row.known, high_water=row.high_water, count=row.rounds, has_steps=True
+    )
+
+
+def withdrawal_messages(session: Session, asks: Collection[str]) -> list[str]:
+    """Return the encoded messages that withdraw these questions from the client."""
+    revision = connection_of(session).revision
+    withdrawals = (withdrawal(revision, ask) for ask in asks)
+    return [encode(message) for message in withdrawals if message is not None]

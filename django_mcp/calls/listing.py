@@ -12,7 +12,7 @@ makes the same permission checks as the lists, and shows nothing that they would
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 from ..auth import kill_switches
 from ..conf import settings
 from ..declarations.cursors import seal, unseal
-from ..declarations.declaration import Declaration
+from ..declarations.declaration import Declaration, decide
 from ..declarations.model_resources import ModelResource
-from ..declarations.permissions import decide
 from ..declarations.prompts import Prompt
 from ..declarations.resources import Resource
 from ..declarations.tools import Tool
-from ..protocol.jsonrpc import JSON, InvalidParams
+from ..protocol.jsonrpc import JSON, EncodedArray, InvalidParams, encode
+from ..protocol.revisions import encode_result
 from .execution import surrounded, surroundings, with_database
 
 if TYPE_CHECKING:
+    from ..declarations.catalog import DeclaredList
     from ..declarations.request import Request
     from .call_state import CallRun
 
@@ -37,29 +38,39 @@ PRIVATE = {"ttlMs": 0, "cacheScope": "private"}  # the list depends on the calle
 PUBLIC_TTL = 300_000  # milliseconds: a public list changes only with a deployment
 
 
-async def page(
-    run: CallRun, member: str, things: Sequence[Declaration], show: Callable[[Any], JSON]
-) -> JSON:
-    """Return one page of declarations, as the value of ``member``."""
-    public = all(thing._is_public for thing in things)
-    purpose = _purpose(run, member, public)
+async def page(run: CallRun, member: str, declared: DeclaredList) -> JSON:
+    """Return one page of declarations, as the value of ``member``.
+
+    Each definition is encoded once for each revision and language.
+    """
+    purpose = _purpose(run, member, declared.is_public)
     start = _position(run, purpose)
+    revision, method = run.call.revision, run.call.method
+
+    def encoded(definition: JSON) -> str:
+        return encode(encode_result(revision, method, {member: [definition]})[member][0])
+
+    def show(thing: Declaration) -> str:
+        return thing._encoded_definition(revision.name, encoded)
 
     def listed() -> JSON:
-        return _page(member, purpose, [_declared(run, things, show)], start)
+        shown = _page(member, purpose, [_declared(run, declared, show)], start)
+        encoded_list = {member: EncodedArray(shown[member])}
+        return shown | encoded_list | hints(run.server.name, declared.is_public)
 
-    if not surroundings() and all(thing._is_free for thing in things):
+    if declared.is_free and not surroundings():
         await kill_switches.arefresh()
-        return listed() | hints(public)
-    return await with_database(run, listed) | hints(public)
+        if not kill_switches.may_query(run.server.name):
+            return listed()
+    return await with_database(run, listed)
 
 
 async def resources(run: CallRun) -> JSON:
     """Return one page of ``resources/list``: declared resources, then rows of listed models."""
     catalog = run.server._catalog
-    declared = [one for one in catalog.resources.values() if one.listed]
+    declared = catalog.resource_list
     models = [one for one in catalog.templates.values() if _lists_rows(one)]
-    public = not models and all(one._is_public and one._is_alike for one in declared)
+    public = not models and declared.is_public and all(map(_is_alike, declared.things))
     purpose = _purpose(run, "resources", public)
     start = _position(run, purpose)
 
@@ -68,22 +79,23 @@ async def resources(run: CallRun) -> JSON:
         rows = [_rows(run, one) for one in models if one._is_allowed(run.request)]
         return _page("resources", purpose, [alone, *rows], start)
 
-    return await with_database(run, listed) | hints(public)
+    return await with_database(run, listed) | hints(run.server.name, public)
 
 
-def hints(public: bool) -> JSON:
+def hints(server: str, public: bool) -> JSON:
     """Return the cache hints of a list.
 
     With ``AROUND`` even a public list is private: it may set the caller's language, for example.
     """
-    if not public:
+    if not public or kill_switches.has_audiences(server):
         return PRIVATE
     return {"ttlMs": PUBLIC_TTL, "cacheScope": "private" if settings.AROUND else "public"}
 
 
 # A list consists of sections. Each section has its own kind of position.
 
-Page = Callable[[Any, int], tuple[list[JSON], Any]]  # (after, limit) -> entries, position
+# (after, limit) -> entries, position. An entry is an object, or text that is encoded already.
+Page = Callable[[Any, int], tuple[list[Any], Any]]
 Section = tuple[str, Page]
 
 
@@ -93,10 +105,10 @@ def _page(member: str, purpose: str, sections: Sequence[Section], start: Any) ->
     return shown if following is None else shown | {"nextCursor": seal(following, purpose)}
 
 
-def _filled(sections: Sequence[Section], start: Any, limit: int) -> tuple[list[JSON], Any]:
+def _filled(sections: Sequence[Section], start: Any, limit: int) -> tuple[list[Any], Any]:
     """Return the entries from ``start`` on, from as many sections as needed, and the position."""
     key, after = start or (sections[0][0], None)
-    entries: list[JSON] = []
+    entries: list[Any] = []
     for place, page in dropwhile(lambda section: section[0] != key, sections):
         if len(entries) >= limit:
             return entries, [place, None]
@@ -107,25 +119,49 @@ def _filled(sections: Sequence[Section], start: Any, limit: int) -> tuple[list[J
     return entries, None
 
 
-def _declared(run: CallRun, things: Iterable[Declaration], show: Callable[[Any], JSON]) -> Section:
+def _declared(run: CallRun, declared: DeclaredList, show: Callable[[Any], Any]) -> Section:
     """Return the section of declarations. Its position is how many were shown, and the last name.
 
     The next page starts after the declaration of that name, even if the caller may not use it any
     more. If it no longer exists, as many as were shown are skipped.
     """
-    listed = list(things)
 
-    def page(after: Any, limit: int) -> tuple[list[JSON], Any]:
+    def page(after: Any, limit: int) -> tuple[list[Any], Any]:
         shown, name = (0, None) if after is None else (int(after[0]), after[1])
-        first = next((n for n, thing in enumerate(listed, 1) if thing.name == name), 0)
+        first = declared.positions.get(name, 0)
         skipped = 0 if first else shown
         # Only as many permissions are checked as the page needs.
-        allowed = (thing for thing in listed[first:] if decide(thing, run.request).is_listed)
+        allowed = _listed(declared.things[first:], run.request)
         found = list(islice(allowed, skipped, skipped + limit + 1))
         entries = [show(thing) for thing in found[:limit]]
         return entries, [shown + limit, found[limit - 1].name] if len(found) > limit else None
 
     return "", page
+
+
+def _listed(things: Iterable[Declaration], request: Request) -> Iterator[Declaration]:
+    """Yield the declarations that the caller may know of.
+
+    Declarations with the same constant or codename are decided together, in this request only.
+    """
+    decided: dict[Any, bool] = {}
+    server, principal = request.server.name, request.principal
+    for thing in things:
+        rule = thing._shared_rule
+        if rule is None:
+            is_listed = decide(thing, request).is_listed
+        elif kill_switches.find(server, thing._qualified_name, principal) is not None:
+            is_listed = False
+        elif rule in decided:
+            is_listed = decided[rule]
+        else:
+            is_listed = decided[rule] = decide(thing, request).is_listed
+        if is_listed:
+            yield thing
+
+
+def _is_alike(resource: Declaration) -> bool:
+    return isinstance(resource, Resource) and resource._is_alike
 
 
 def _lists_rows(resource: Declaration) -> TypeGuard[ModelResource]:
@@ -172,6 +208,7 @@ class Usable:
     """The declarations that a caller may use, in the order in which they were declared."""
 
     tools: list[Tool] = field(default_factory=list)
+    model_tools: list[Tool] = field(default_factory=list)
     resources: list[Resource] = field(default_factory=list)
     templates: list[Resource] = field(default_factory=list)
     prompts: list[Prompt] = field(default_factory=list)
@@ -187,6 +224,7 @@ def usable(request: Request) -> Usable:
     with surrounded(request):
         return Usable(
             tools=allowed(catalog.tools.values()),
+            model_tools=allowed(catalog.model_tools.values()),
             resources=allowed(one for one in catalog.resources.values() if one.listed),
             templates=allowed(catalog.templates.values()),
             prompts=allowed(catalog.prompts.values()),

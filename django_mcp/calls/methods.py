@@ -13,7 +13,6 @@ them are checked before the project's code runs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,40 +20,51 @@ from typing import TYPE_CHECKING, Any
 from django.http import Http404
 
 from ..declarations.completions import completion
-from ..declarations.permissions import decide
+from ..declarations.content import write_icons
+from ..declarations.declaration import decide
 from ..declarations.resources import Resource
+from ..declarations.ui import EXTENSION as UI_EXTENSION
 from ..exceptions import Busy, InsufficientScope, InvalidArguments, ToolError
-from ..protocol.connection import SUBSCRIPTION_ID
+from ..protocol.connection import SERVER_INFO, SUBSCRIPTION_ID
 from ..protocol.jsonrpc import (
     JSON,
     InvalidParams,
     MethodNotFound,
-    Overloaded,
     ProtocolError,
     ResourceNotFound,
 )
 from ..protocol.revisions import LOG_LEVELS, SUPPORTED
 from ..storage.jobs import break_behind
-from . import listing, rate_limits, results
+from . import listing, results
+from .approvals import perform_approved
 from .call_state import Invocation
 from .errors import failure, is_bug
 from .execution import DatabaseBroke, check, perform, with_database
-from .rate_limits import MAX_SUBSCRIPTIONS
+from .throttling import MAX_SUBSCRIPTIONS, count_call_in_process, count_completion
 from .visibility import visible
 
 if TYPE_CHECKING:
+    from ..declarations.generic_tools import RowsTool
     from ..declarations.server import Server
     from .call_state import CallRun
 
 
 def server_info(server: Server) -> JSON:
     """Return the server's ``Implementation`` object, in the form of the newest revision."""
-    info: JSON = {"name": server.public_name, "version": server.version}
-    about = (
-        ("title", server.title), ("description", server.description), ("websiteUrl", server.website)
-    )  # fmt: skip
+    info = server_name(server)
+    about = (("description", server.description), ("websiteUrl", server.website))
     info |= {key: str(value) for key, value in about if value}
-    return info | ({"icons": [icon.write() for icon in server.icons]} if server.icons else {})
+    icons = write_icons(server.icons)
+    return info | ({"icons": icons} if icons else {})
+
+
+def server_name(server: Server) -> JSON:
+    """Return the short ``Implementation`` object: name, version and title.
+
+    It is part of every result of revision 2026-07-28, so it has no pictures.
+    """
+    name: JSON = {"name": server.public_name, "version": server.version}
+    return name | ({"title": str(server.title)} if server.title else {})
 
 
 def capabilities(server: Server) -> JSON:
@@ -63,7 +73,9 @@ def capabilities(server: Server) -> JSON:
     found = {name: dict(features) for name, features in CAPABILITIES.items() if name in has}
     if server.experimental:
         found["experimental"] = server.experimental
-    return found | ({"extensions": server.extensions} if server.extensions else {})
+    extensions: JSON = {UI_EXTENSION: {}} if server._catalog.has_ui else {}
+    extensions |= server.extensions
+    return found | ({"extensions": extensions} if extensions else {})
 
 
 # The capabilities of the protocol, and their features. ``Catalog.capabilities`` are those that the
@@ -152,7 +164,7 @@ async def dispatch(run: CallRun) -> JSON:
     function, capability = METHODS[run.call.method]
     if capability and capability not in run.server._catalog.capabilities:
         raise MethodNotFound(f"This server has no {capability}.")
-    run.request.asks = run.call.method in ASKING
+    run.request._may_ask = run.call.method in ASKING
     try:
         result = await function(run)
         is_retry = run.call.input_responses is not None or run.call.request_state is not None
@@ -163,6 +175,7 @@ async def dispatch(run: CallRun) -> JSON:
     except Exception as error:
         if is_bug(error) and (broke := break_behind(error)) is not None:
             raise DatabaseBroke(broke) from error
+        run.error = error
         return failure(error, run)
 
 
@@ -191,16 +204,6 @@ def _arguments(run: CallRun, values: type = object) -> dict[str, Any]:
     return arguments
 
 
-def _limit(run: CallRun, kind: str) -> None:
-    seconds = rate_limits.wait(kind, *run.principal.limit_keys, run.server.name)
-    if not seconds:
-        return
-    words = f"Too many {kind}. Try again in {math.ceil(seconds)} s."
-    if run.call.method == "tools/call":
-        raise ToolError(words)  # becomes a result, which the model can read
-    raise Overloaded(words, data={"retryAfter": math.ceil(seconds)})
-
-
 # Opening.
 
 
@@ -219,6 +222,7 @@ async def discover(run: CallRun) -> JSON:
     return {
         "supportedVersions": list(SUPPORTED),
         "capabilities": capabilities(run.server),
+        "_meta": {SERVER_INFO: server_info(run.server)},
         "ttlMs": DISCOVER_TTL,
         "cacheScope": "public" if public else "private",
     } | _instructions(run)
@@ -248,28 +252,48 @@ async def set_level(run: CallRun) -> JSON:
 
 @method("tools/list", "tools")
 async def list_tools(run: CallRun) -> JSON:
-    tools = list(run.server._catalog.tools.values())
-    return await listing.page(run, "tools", tools, lambda tool: tool._definition())
+    return await listing.page(run, "tools", run.server._catalog.tool_list)
 
 
 @method("tools/call", "tools")
 async def call_tool(run: CallRun) -> JSON:
     name, arguments = _text(run, "name"), _arguments(run)
-    _limit(run, "calls")
+    count_call_in_process(run, "calls")
     unknown = partial(InvalidParams, f"Unknown tool: {name[:200]}")
-    tool = run.server._catalog.tools.get(name)
-    if tool is None:
+    listed = run.server._catalog.tools.get(name)
+    if listed is None:
         raise unknown()
+    tool = listed._called_tool(arguments) or listed
+    read = partial(tool._arguments.read, arguments, run.mirrored)
+    denied = None
+    if tool._called_by is not None:
+        read = partial(tool._arguments.read, arguments.get("arguments", {}))
+        denied = partial(_unknown_model, run, tool._called_by, arguments, unknown)
     work = Invocation(
         tool,
-        read=partial(tool._arguments.read, arguments, run.mirrored),
+        read=read,
         finish=partial(results.tool_result, tool, run.request),
         unknown=unknown,
         arguments=tool._arguments,
         atomic=tool._transaction,
         write=not tool.read_only,
+        denied=denied,
     )
+    if tool.approval:
+        return await perform_approved(run, work, arguments)
     return await perform(run, work)
+
+
+def _unknown_model(
+    run: CallRun, generic: RowsTool, arguments: JSON, unknown: Callable[[], ProtocolError]
+) -> Exception:
+    """Return the error for a caller who may not use the model that the arguments name.
+
+    It is the error for a model that does not exist, and ``unknown()`` for callers who may use no
+    model at all.
+    """
+    check(generic, run.request, unknown)
+    return generic._refusal(arguments)
 
 
 # Resources.
@@ -282,14 +306,13 @@ async def list_resources(run: CallRun) -> JSON:
 
 @method("resources/templates/list", "resources")
 async def list_templates(run: CallRun) -> JSON:
-    templates = list(run.server._catalog.templates.values())
-    return await listing.page(run, "resourceTemplates", templates, lambda one: one._definition())
+    return await listing.page(run, "resourceTemplates", run.server._catalog.template_list)
 
 
 @method("resources/read", "resources")
 async def read_resource(run: CallRun) -> JSON:
     uri = _text(run, "uri")
-    _limit(run, "calls")
+    count_call_in_process(run, "calls")
     refusal: InsufficientScope | None = None
     for resource, variables in run.server._catalog.at(uri):
         try:
@@ -387,14 +410,13 @@ async def _honoured(run: CallRun, wanted: JSON) -> tuple[JSON, dict[str, str]]:
 
 @method("prompts/list", "prompts")
 async def list_prompts(run: CallRun) -> JSON:
-    prompts = list(run.server._catalog.prompts.values())
-    return await listing.page(run, "prompts", prompts, lambda prompt: prompt._definition())
+    return await listing.page(run, "prompts", run.server._catalog.prompt_list)
 
 
 @method("prompts/get", "prompts")
 async def get_prompt(run: CallRun) -> JSON:
     name, arguments = _text(run, "name"), _arguments(run, str)
-    _limit(run, "calls")
+    count_call_in_process(run, "calls")
     unknown = partial(InvalidParams, f"Unknown prompt: {name[:200]}")
     prompt = run.server._catalog.prompts.get(name)
     if prompt is None:
@@ -414,16 +436,17 @@ async def get_prompt(run: CallRun) -> JSON:
 
 @method("completion/complete", "completions")
 async def complete(run: CallRun) -> JSON:
-    _limit(run, "completions")
+    count_call_in_process(run, "completions")
     (name, text), before = typed(run), filled_in(run)
     thing, unknown = referred(run)
 
     def completed() -> JSON:
         check(thing, run.request, unknown)
+        count_completion(run)
         if name not in thing._arguments.parameters and name not in thing._completers:
             raise InvalidParams(f"There is no argument {name[:200]!r}.")
         completer = thing._completers.get(name)
-        run.request.asks = False
+        run.request._may_ask = False
         found = completer(run.request, text, before) if completer else ()
         return completion(found)
 

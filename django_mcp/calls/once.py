@@ -163,7 +163,8 @@ async def execute_once(memory: StepStore, call: str, step: OnceNeeded, run: Call
     # One job does all of it. If the call is cancelled, its task stops waiting, and the value of a
     # step that was executed must be stored all the same.
     def job() -> None:
-        run.request.asks = False  # a question would end the step half way, and it would run again
+        # A question would end the step half way, and the step would run again.
+        run.request._may_ask = False
         if memory.shares_transaction():
             _execute_and_store_atomically(memory, call, step)
         else:

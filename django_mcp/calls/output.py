@@ -31,7 +31,7 @@ from ..declarations.secret_names import is_secret
 from ..protocol.jsonrpc import JSON
 from ..protocol.revisions import LOG_LEVELS, encode_notification
 from ..runtime.runtime import environment
-from . import rate_limits
+from . import throttling
 
 if TYPE_CHECKING:
     from .call_state import ActiveCall
@@ -179,7 +179,7 @@ def mask_credentials(text: str) -> str:
     return URL_PASSWORD.sub(rf"\1:{MASK}@", text)
 
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.calls")
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.005, 30.0
 
 
@@ -234,15 +234,12 @@ class ClientNotifier:
             params["total"] = total
         if message is not None:
             params["message"] = _words(message)[:MAX_MESSAGE_LENGTH]
-        # Without the lock two threads could both pass the comparison and send decreasing values.
+        # Progress MUST increase (utilities/progress). Without the lock two threads could both pass
+        # the comparison and send decreasing values.
         with self._lock:
-            self._rise(done, params)
-
-    def _rise(self, done: float, params: JSON) -> None:
-        """Send progress if it is higher than before: it MUST increase (utilities/progress)."""
-        if self.high_water is None or done > self.high_water:
-            self.high_water = done
-            self._notify("progress", "notifications/progress", params)
+            if self.high_water is None or done > self.high_water:
+                self.high_water = done
+                self._notify("progress", "notifications/progress", params)
 
     def log(self, level: str, data: Any, name: str | None) -> None:
         if level not in LOG_LEVELS:
@@ -259,7 +256,7 @@ class ClientNotifier:
         return least is not None and LOG_LEVELS.index(level) >= LOG_LEVELS.index(least)
 
     def _notify(self, kind: str, method: str, params: JSON) -> None:
-        if rate_limits.wait(kind, *self._owner):
+        if throttling.count_in_process(kind, *self._owner):
             logger.debug(
                 "Notifications dropped, there are too many: kind=%s method=%s",
                 kind,

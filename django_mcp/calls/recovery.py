@@ -24,7 +24,7 @@ from .session_output import SessionCall
 if TYPE_CHECKING:
     from ..declarations.tools import Tool
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.calls")
 # Decides about a call to continue: the server on which it runs, or the response that ends it.
 Decision = Callable[[SessionCall, Row], Awaitable[Server | JSON]]
 # Reruns of a call whose process died. A call that crashes its process must not crash all of them.
@@ -74,7 +74,7 @@ def may_run_again(server: Server, row: Row) -> bool:
 
 
 def _tool(server: Server, row: Row) -> Tool | None:
-    return server._catalog.tools.get(str(row.params.get("name")))
+    return server._catalog.called_tool(row.params)
 
 
 def _may_hold_outcome(tool: Tool, row: Row) -> bool:
@@ -111,7 +111,7 @@ async def _high_water(session_call: SessionCall, row: Row) -> float | None:
 
 def last_progress(stream: int, token: Id) -> float | None:
     """Return the last progress with that token on a stream, or None. Queries the database."""
-    for text in event_log.latest(stream, "notifications/progress"):
+    for text in event_log.find_messages(stream, "notifications/progress"):
         message = json.loads(text)
         params = message["params"] if message.get("method") == "notifications/progress" else {}
         if params.get("progressToken") == token:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Model, QuerySet
 
+from ..auth import kill_switches
 from ..conf import settings
 from ..declarations.content import Content, Contents, Message, ResourceLink
 from ..declarations.outputs import Mismatch, Output, is_lazy
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ..declarations.tools import Tool
 
 JSON = dict[str, Any]
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.calls")
 
 
 def tool_result(tool: Tool, request: Request, value: Any) -> JSON:
@@ -142,6 +143,7 @@ def _bounded(result: JSON) -> JSON:
 
 def prompt_result(prompt: Prompt, request: Request, value: Any) -> JSON:
     """Return the result of ``prompts/get``. Raise ``Mismatch``, or ``ToolError`` if too large."""
+    value = prompt._messages(value, request)
     values = value if isinstance(value, list | tuple) else [value]
     said = [one if isinstance(one, Message) else Message(one) for one in values]
     try:
@@ -164,7 +166,8 @@ def read_result(resource: Resource, uri: str, request: Request, value: Any) -> J
     except HiddenRows as error:
         _log_hidden_rows(error, "resource", uri, request)
         raise
-    scope = "public" if resource.shared else "private"
+    is_shared = resource.shared and not kill_switches.has_audiences(request.server.name)
+    scope = "public" if is_shared else "private"
     result = {"contents": contents, "ttlMs": resource.cache * 1000, "cacheScope": scope}
     return _bounded(result)
 

@@ -12,11 +12,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ..declarations.request import KnownAnswers
-from ..exceptions import Busy, CallParked, InputRequired, OnceNeeded, RunEnded, Stopped, ToolError
+from ..exceptions import (
+    ApprovalRequired,
+    Busy,
+    CallParked,
+    InputRequired,
+    OnceNeeded,
+    RunEnded,
+    Stopped,
+    ToolError,
+)
 from ..protocol.connection import SERVER_INFO, ClientCall, Connection
 from ..protocol.http_rules import Mirrored
 from ..protocol.jsonrpc import (
@@ -28,20 +39,32 @@ from ..protocol.jsonrpc import (
 )
 from ..protocol.revisions import Revision
 from ..runtime.outages import note_break
+from ..signals import call_started
 from ..storage.jobs import break_behind
+from . import audit
+from .approvals import keep_approval, wait_for_decision
 from .call_state import ActiveCall, CallOutput, CallRun, ClientSession, running_calls
 from .errors import failure, is_bug
 from .execution import UNKNOWN, DatabaseBroke, Retries
 from .interaction import Asking, Interaction, purpose, resumed, sealed
-from .methods import dispatch, server_info
+from .methods import dispatch, server_name
 from .once import StepStore, execute_once, in_memory_steps
 from .output import ClientNotifier
+from .records import (
+    RECORDED_METHODS,
+    CallRecord,
+    enter_wrappers,
+    report_end,
+    report_start,
+    wrappers,
+)
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
     from ..declarations.server import Server
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.calls")
+NO_WRAPPERS = nullcontext()
 
 
 class ClientAsker(Protocol):
@@ -65,23 +88,25 @@ class ClientAsker(Protocol):
 class CallRunner:
     """Turns calls of one client to ``server`` into responses.
 
-    ``who`` is awaited before every run and returns the current principal. The first run has the
-    ``principal`` instead, if there is one. ``asker`` sends questions as requests, which revisions
-    with the ``initialize`` handshake need. Newer revisions ask by an ``input_required`` result and
-    do not use it. ``memory`` stores the values of steps. ``mirrored`` are
-    the request headers that must equal the arguments. Messages and results go to the ``output`` of
-    a call.
+    ``get_principal`` is awaited before every run and returns the current principal. The first run
+    has the ``principal`` instead, if there is one. ``asker`` sends questions as requests, which
+    revisions with the ``initialize`` handshake need. Newer revisions ask by an ``input_required``
+    result and do not use it. ``memory`` stores the values of steps. ``mirrored`` are the request
+    headers that must equal the arguments. ``transport`` and ``session_pk``
+    are for records of calls. Messages and results go to the ``output`` of a call.
     """
 
     server: Server
     connection: Connection
-    who: Callable[[], Awaitable[Principal]]
+    get_principal: Callable[[], Awaitable[Principal]]
     session: ClientSession
     asker: ClientAsker | None = None
     memory: StepStore = in_memory_steps
     host: str | None = None
     mirrored: Mirrored | None = None
     principal: Principal | None = None
+    transport: str = "http"
+    session_pk: int | None = None
 
     async def response(
         self, active: ActiveCall, interaction: Interaction | None = None
@@ -110,7 +135,7 @@ class CallRunner:
             return self.connection.error(call, InternalError())
 
     def _result(self, call: ClientCall, result: JSON) -> JSON:
-        meta = {SERVER_INFO: server_info(self.server)} | result.get("_meta", {})
+        meta = {SERVER_INFO: server_name(self.server)} | result.get("_meta", {})
         return self.connection.result(call, result | {"_meta": meta})
 
     def _error(self, call: ClientCall, error: ProtocolError) -> JSON:
@@ -121,11 +146,46 @@ class CallRunner:
     async def _outcome(self, active: ActiveCall, interaction: Interaction | None) -> JSON:
         """Return the result of the call, or the ``input_required`` result with its questions.
 
+        Record the call, and report its start and its end.
+        """
+        principal = self.principal or await self.get_principal()
+        record = CallRecord(
+            active.call, self.server, principal, session=self.session_pk, transport=self.transport
+        )  # fmt: skip
+        may_audit = self.server._may_audit
+        with enter_wrappers(record) if wrappers else NO_WRAPPERS:
+            if call_started.receivers and not active.output.has_run_before():
+                await report_start(record)
+            try:
+                result = await self._run(active, interaction, record, may_audit=may_audit)
+                record.end(result)
+            except BaseException as error:
+                record.end(error=error)
+                raise
+            finally:
+                if may_audit:
+                    await audit.store(record)
+                await report_end(record)
+                # The error has this frame, which has the record: without this, the cycle would keep
+                # the request in memory until the garbage collector runs.
+                record.error = None
+        return result
+
+    async def _run(
+        self,
+        active: ActiveCall,
+        interaction: Interaction | None,
+        record: CallRecord,
+        *,
+        may_audit: bool,
+    ) -> JSON:
+        """Return the result of the call.
+
         Run the call again after answers, steps and outages. Most calls run once, and never have an
         ``Interaction``.
         """
         # ``ActiveCall.end`` takes the output away from the call, but the run may still fail then.
-        call, output, principal = active.call, active.output, self.principal or await self.who()
+        call, output, principal = active.call, active.output, record.principal
         if interaction is None and (call.input_responses or call.request_state is not None):
             interaction = resumed(call, purpose(call, self.server, principal))
         answers = KnownAnswers() if interaction is None else interaction.answers(call)
@@ -138,6 +198,8 @@ class CallRunner:
         if output.stores_result:
             store_result = lambda result: output.store_result(self._result(call, result))  # noqa: E731
         has_run_before, running = output.has_run_before(), running_calls()
+        before_commit = partial(audit.store_in_transaction, record) if may_audit else None
+        resumes = "" if interaction is None or has_run_before else interaction.resumes
         try:
             while True:
                 if interaction is not None and (interaction.may_return or interaction.has_steps):
@@ -145,14 +207,26 @@ class CallRunner:
                     interaction.has_steps = bool(answers.remembered)
                 run = CallRun(
                     call, self.server, principal, self.session, notifier, answers, active.stop,
-                    self.host, self.mirrored, store_result, has_run_before,
+                    self.host, self.mirrored, store_result, has_run_before, resumes,
                 )  # fmt: skip
+                run.before_commit = before_commit
+                run.interaction_id = "" if interaction is None else interaction.id
                 try:
                     running.add(run, active)
                     try:
-                        return await dispatch(run)
+                        result = await dispatch(run)
+                    except BaseException as error:
+                        record.add_run(run, error)
+                        raise
                     finally:
                         running.discard(run)
+                    record.add_run(run)
+                    return result
+                except ApprovalRequired as required:
+                    # The function was not called, so the answers of the client are not used up.
+                    interaction, has_run_before = interaction or Interaction(), True
+                    asking = await wait_for_decision(required, run)
+                    record.error = required if asking is not None else None
                 except RunEnded as ended:
                     interaction = interaction or Interaction()
                     # A run that ended has moved the client's named answers to ``known``. A run that
@@ -163,11 +237,13 @@ class CallRunner:
                     interaction, has_run_before = interaction or Interaction(), True
                     retries = retries or Retries(output.was_rolled_back)
                     asking = await retries.wait(run, broke.error, has_steps=interaction.has_steps)
+                    if asking is None:
+                        await keep_approval(run, broke, interaction.id)
                 if asking is not None:
                     return asking
                 answers = KnownAnswers(known=dict(interaction.known), named=dict(named))
                 # Answers and retries take time. The user may have been deactivated meanwhile.
-                principal = await self.who()
+                principal = await self.get_principal()
         finally:
             # Keep the steps while the client holds a ``requestState``: with it the call may come
             # back, and the steps must not be done twice. For a session ``aforget`` does nothing:
@@ -189,6 +265,10 @@ class CallRunner:
             # error, after which the client may retry, and not the result of the tool.
             await output.prepare_step()
         try:
+            if run.approval is not None and isinstance(ended, OnceNeeded | InputRequired):
+                # A call of a session gets the id of its row when it is stored.
+                await output.prepare_step()
+                await keep_approval(run, ended, interaction.id)
             if isinstance(ended, OnceNeeded):
                 interaction.known, interaction.has_steps = dict(run.answers.known), True
                 await execute_once(self.memory, interaction.id, ended, run)
@@ -216,6 +296,19 @@ class CallRunner:
         questions = list(asked.questions.values())
         interaction.known.update(await self.asker.ask(revision, questions, interaction))
         return None
+
+
+async def record_denied_call(record: CallRecord, error: Exception) -> None:
+    """Record and report a call that HTTP answers with 401 or 403, which reaches no runner."""
+    if record.method not in RECORDED_METHODS:
+        return
+    with suppress(type(error)), enter_wrappers(record):
+        await report_start(record)
+        record.end(error=error)
+        await audit.store(record)
+        await report_end(record)
+        raise error  # for the wrappers
+    record.error = error.__traceback__ = None  # break the reference cycle, as in ``CallRunner``
 
 
 def overloaded(why: str) -> Overloaded:

@@ -22,17 +22,14 @@ ends.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections import Counter, deque
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError
 
 from ..auth import kill_switches
-from ..auth.principal import anonymous
 from ..conf import settings
 from ..declarations.server import Server
 from ..exceptions import Busy, CallParked, Stopped
@@ -41,7 +38,6 @@ from ..models import Call as Row
 from ..protocol.connection import Answered, Cancelled, ClientCall, Connection, Event
 from ..protocol.jsonrpc import (
     JSON,
-    Id,
     InternalError,
     InvalidRequest,
     ProtocolError,
@@ -50,38 +46,42 @@ from ..protocol.jsonrpc import (
 from ..protocol.revisions import Revision
 from ..runtime.runtime import Service, current
 from ..storage import calls, sessions
-from ..storage.calls import Overdue, WithdrawalEncoder, no_withdrawals
+from ..storage.calls import TimedOutQuestions
 from ..storage.databases import one_transaction
-from ..storage.event_log import EventAddress
-from ..storage.event_writer import writer
 from ..storage.jobs import run_with_retries
 from ..storage.leases import lease
-from ..storage.poller import poller
 from ..storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
-from . import elicitation_completion
 from .call_state import ActiveCall, CallRun, SessionState
-from .callers import SessionCaller, covers, revocations, revoked
+from .callers import SessionCaller, covers, find_revoked
 from .execution import surrounded_job
-from .interaction import Asking, Interaction, WrittenQuestion, understood, written
+from .interaction import (
+    Asking,
+    Interaction,
+    WrittenQuestion,
+    call_of,
+    connection_of,
+    interaction_of,
+    subscribe_to_completion,
+    understood,
+    withdrawal_messages,
+    written,
+)
 from .once import StepRows
-from .rate_limits import UNCOUNTED
 from .recovery import Decision, server_of, shutdown_error, verdict
 from .runner import CallRunner, overloaded
 from .session_output import (
     DUPLICATE,
     PostResponse,
     SessionCall,
-    call_of,
-    connection_of,
-    interaction_of,
-    withdrawal_messages,
+    SessionCallRegistry,
 )
+from .throttling import UNCOUNTED
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
 
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.calls")
 READY_POLL_INTERVAL_SECONDS = 0.2  # between two checks whether the client is initialized
 
 
@@ -125,12 +125,10 @@ class SessionAsker:
         session_call, to = self._session_call, self._session_call.address
         # What the call sent before comes first in the stream. Once it is parked, another process
         # may append to the stream.
-        await session_call.post.manager.writer.flush(to)
+        await session_call.post.registry.writer.flush(to)
         asked = [one for _, one in questions.values()]
         if sent := [one.id for one in asked if one.is_url_elicitation]:
-            await run_with_retries(
-                elicitation_completion.subscribe, session_call.post.session, sent
-            )
+            await run_with_retries(subscribe_to_completion, session_call.post.session, sent)
         parked = await run_with_retries(
             calls.park, to.call, to.fence,
             [_row(key, digest, one) for digest, (key, one) in questions.items()],
@@ -188,7 +186,7 @@ class SessionCallSteps(StepRows):
     def _check(self) -> None:
         row = self._session_call.row
         assert row is not None  # ``SessionCall.prepare_step`` stores the call before a step
-        if not calls.is_mine(row.pk, row.fence):
+        if not calls.is_owned(row.pk, row.fence):
             raise Stopped()
 
     async def recall(self, call: str) -> dict[str, Any]:
@@ -201,42 +199,16 @@ class SessionCallSteps(StepRows):
         """
 
 
-class SessionCallManager:
-    """The calls of sessions that one event loop runs (``storage.calls.CallManager``).
+class SessionCallManager(SessionCallRegistry):
+    """Starts and continues the calls of sessions in one event loop.
 
-    ``_requests`` has all of them, by session and request id. ``_rows`` has those that are stored,
-    by primary key. Only the event loop changes these, so there is no lock.
+    It is the ``storage.calls.CallManager`` of the loop's poller.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.is_ending = False  # shutting down: other workers continue calls that become ready
-        self.writer, self.poller, self._revocations = writer(), poller(), revocations()
-        self._requests: dict[tuple[int, Id], SessionCall] = {}
-        self._rows: dict[int, SessionCall] = {}
-        self._claimed: set[int] = set()  # claimed in the database, and not yet in ``_rows``
-        self._streams: Counter[int] = Counter()  # number of calls in ``_rows`` by stream
-        # Ids and fences of calls that ended here without a response. See ``resume``.
-        self._left: deque[tuple[int, int]] = deque(maxlen=1_000)
-        self._tasks: set[asyncio.Task[Any]] = set()
         self.poller.call_manager = self
-        self._revocations.sources.append(self.running)
-
-    def spawn(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
-        # The event loop keeps only weak references to tasks. Without this set the garbage collector
-        # could delete a running one. ``finish`` waits for them.
-        task: asyncio.Task[Any] = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._log_failure)
-        return task
-
-    def _log_failure(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and isinstance(task.exception(), Exception):
-            logger.error("Work for a session failed", exc_info=task.exception())
-
-    def running(self) -> list[SessionCall]:
-        """Return the calls that run here."""
-        return list(self._requests.values())
 
     # Calls that come.
 
@@ -257,7 +229,9 @@ class SessionCallManager:
         ``connection`` has received the POST. ``ready`` are responses to messages that became no
         call. ``received`` is the time of the POST by the monotonic clock.
         """
-        post = PostResponse(self, session, SessionCaller.of(principal), connection, received)
+        post = PostResponse(
+            self, session, SessionCaller.from_principal(principal), connection, received
+        )
         post.ready = list(ready)
         for call in asked:
             refused = self._refusal(session, call)
@@ -298,10 +272,11 @@ class SessionCallManager:
         self, session_call: SessionCall, server: Server, host: str | None
     ) -> JSON | None:
         post = session_call.post
-        state = SessionState(post.session, post.who.scopes)
+        state = SessionState(post.session, post.caller)
         runner = CallRunner(
-            server, post.connection, post.who, state, SessionAsker(session_call),
-            memory=SessionCallSteps(session_call), host=host,
+            server, post.connection, post.caller, state, SessionAsker(session_call),
+            memory=SessionCallSteps(session_call), host=host, transport=post.session.transport,
+            session_pk=post.session.pk,
         )  # fmt: skip
         if session_call.is_durable and post.stream is None:
             # Store the call before it runs, so that another worker can continue it. Check the
@@ -326,16 +301,20 @@ class SessionCallManager:
         For other callers the tool must look as if it did not exist. Storing their call would tell
         them by the stream that it does.
         """
-        call, who = session_call.active.call, await session_call.post.who.upcoming()
-        tool = server._catalog.tools[call.params["name"]]
-        state = SessionState(session_call.post.session)
-        request = CallRun(call, server, who, state, host=host).request
-        if tool._is_free:
+        call, caller = session_call.active.call, session_call.post.caller
+        principal = await caller.peek()
+        tool = server._catalog.called_tool(call.params)
+        if tool is None:
+            return False
+        state = SessionState(session_call.post.session, caller)
+        request = CallRun(call, server, principal, state, host=host).request
+        if tool._decides_without_database:
             try:
                 await kill_switches.arefresh()
             except DatabaseError:  # the database is down, as at the start of a process
                 await run_with_retries(kill_switches.refresh)
-            return tool._is_allowed(request)
+            if not kill_switches.may_query(server.name):
+                return tool._is_allowed(request)
         try:
             return await surrounded_job(request, lambda: tool._is_allowed(request))
         except Busy:
@@ -359,29 +338,6 @@ class SessionCallManager:
             session_call.post.set_outcome(session_call, refused)
         else:
             session_call.post.set_outcome(session_call, task.result())
-
-    def enter(self, session_call: SessionCall, row: Row) -> None:
-        """Register a call that has become a row."""
-        assert row.stream_id is not None
-        session_call.row = row
-        session_call.address = EventAddress(row.stream_id, row.pk, row.fence)
-        if row.pk not in self._rows:  # a parked call may still be here when its answer comes
-            self._streams[row.stream_id] += 1
-        self._rows[row.pk] = session_call
-        self.poller.poll_often()
-        self._revocations.attend()
-
-    def leave(self, session_call: SessionCall) -> None:
-        """Remove a call that does not run here any more."""
-        request = (session_call.post.session.pk, session_call.active.call.id)
-        if self._requests.get(request) is session_call:
-            del self._requests[request]
-        if session_call.row is not None and self._rows.get(session_call.row.pk) is session_call:
-            del self._rows[session_call.row.pk]
-            self._streams -= Counter([session_call.address.stream])
-            if session_call.response is None:
-                self._left.append((session_call.row.pk, session_call.row.fence))
-            self.poller.stop_if_idle()
 
     # Answers and cancels from clients.
 
@@ -437,7 +393,7 @@ class SessionCallManager:
         the call began with.
         """
         process = lease.hold() if here else ""
-        ask = calls.asked(session, str(answered.id))
+        ask = calls.open_question(session, str(answered.id))
         found = None
         if ask is not None and covers(principal, ask.call.scopes):
             answer = understood(connection_of(session).revision, ask.wire, answered)
@@ -447,51 +403,6 @@ class SessionCallManager:
         if found is None and is_retry:
             found = calls.answered(session, str(answered.id), process=process)
         return found
-
-    async def _cancelled(
-        self,
-        session: Session,
-        principal: Principal,
-        event: Cancelled,
-        encode_withdrawals: WithdrawalEncoder,
-    ) -> None:
-        session_call = self._requests.get((session.pk, event.id))
-        if session_call is not None:
-            # A token with fewer scopes must not stop a call that a broader token began.
-            if not covers(principal, session_call.post.who.scopes):
-                return
-            method = session_call.active.call.method
-            logger.info("Call cancelled: method=%s reason=%.200r", method, event.reason)
-            session_call.cancel()
-            if session_call.is_plain:  # its response is plain JSON, so it never becomes a row
-                return
-        id, may = json.dumps(event.id), lambda row: covers(principal, row.scopes)
-        # Until the cancel is committed, the row says that the call runs, but it is no longer in
-        # ``_rows``. ``claiming`` makes the poller wait, which would start such a call again.
-        async with self.poller.claiming():
-            row = await run_with_retries(
-                calls.cancel, session, id, may, encode_withdrawals=encode_withdrawals
-            )
-        if row is not None and row.stream_id is not None:
-            wake_readers(StreamWakeup(row.stream_id, changed=True))
-
-    def revoke(self, session_call: SessionCall) -> None:
-        """Stop a call whose token was revoked or whose user is inactive, as a cancel does."""
-        event = Cancelled(session_call.active.call.id, "its owner may not go on")
-        # ``no_withdrawals``: write nothing more to a client whose access was revoked.
-        # This is no request of a client, so scopes are not compared: ``anonymous()`` has no token.
-        self.spawn(self._cancelled(session_call.post.session, anonymous(), event, no_withdrawals))
-
-    async def end(self, session: Session) -> None:
-        """End a session: cancel its calls, end its row, and wake the readers of its streams."""
-        for session_call in [k for (pk, _), k in self._requests.items() if pk == session.pk]:
-            session_call.post.is_gone = True
-            session_call.cancel()
-        # As in ``_cancelled``: before the commit the poller would start the calls again.
-        async with self.poller.claiming():
-            await run_with_retries(sessions.end, session)
-        theirs = [tail.stream for tail in stream_wakeups() if tail.session == session.pk]
-        wake_readers(*(StreamWakeup(stream, changed=True) for stream in theirs))
 
     # Shutdown.
 
@@ -521,42 +432,13 @@ class SessionCallManager:
 
     # Called by the poller.
 
-    def running_ids(self) -> Collection[int]:
-        """Return the primary keys of the stored calls that run here or were claimed."""
-        return self._rows.keys() | self._claimed
-
-    def streams(self) -> Collection[int]:
-        """Return the streams of the stored calls that run here."""
-        return self._streams.keys()
-
-    def stop(self, ids: Collection[int]) -> None:
-        """Cancel these calls, because the lease of this process may have expired."""
-        for id in ids:
-            if session_call := self._rows.get(id):
-                session_call.cancel()
-
-    def stop_if_lost(self, ids: Collection[int]) -> None:
-        """Cancel those of these calls that another process cancelled or took over.
-
-        The rows are read again, because an answer may have restarted a call since the poll.
-        """
-        possibly_lost = {id: self._rows[id] for id in ids if id in self._rows}
-        if possibly_lost:
-            self.spawn(self._stop_lost(possibly_lost))
-
-    async def _stop_lost(self, possibly_lost: Mapping[int, SessionCall]) -> None:
-        fences = {id: session_call.address.fence for id, session_call in possibly_lost.items()}
-        still_mine = await run_with_retries(calls.running, fences)
-        for id in possibly_lost.keys() - still_mine:
-            possibly_lost[id].cancel()
-
-    def handle_timeout(self, overdue: Overdue) -> None:
+    def handle_timeout(self, timed_out: TimedOutQuestions) -> None:
         """Continue a call whose question has timed out."""
-        if overdue.stream is not None:
-            wake_readers(StreamWakeup(overdue.stream, changed=True))
-        if overdue.call is not None:
-            self._claimed.add(overdue.call.pk)
-            self.spawn(self._resume(overdue.call))
+        if timed_out.stream is not None:
+            wake_readers(StreamWakeup(timed_out.stream, changed=True))
+        if timed_out.call is not None:
+            self._claimed.add(timed_out.call.pk)
+            self.spawn(self._resume(timed_out.call))
 
     withdrawal_messages = staticmethod(withdrawal_messages)
 
@@ -610,7 +492,9 @@ class SessionCallManager:
         try:
             # Days may have passed since the request was authenticated. A call must not continue
             # with a token that was revoked while it was parked.
-            if session_call.owner and bool(await run_with_retries(revoked, [session_call.owner])):
+            if session_call.owner and bool(
+                await run_with_retries(find_revoked, [session_call.owner])
+            ):
                 self.revoke(session_call)
                 session_call.post.set_outcome(session_call, None)
                 return

@@ -1,4 +1,7 @@
-"""The output of calls in sessions: ``SessionCall`` is one call, ``PostResponse`` answers one POST.
+"""The output of calls in sessions, and which calls an event loop runs.
+
+``SessionCall`` is one call, ``PostResponse`` answers one POST, and ``SessionCallRegistry`` has the
+calls of an event loop. They are in one module because each refers to the others.
 
 A fast call that sends no messages and asks nothing gets plain JSON and no rows. The calls of the
 POST and their messages are stored when a call sends a message, asks a question, needs a step or is
@@ -16,9 +19,6 @@ committed first. The transaction of a call that was cancelled or taken over is r
 that is still without a row is answered as plain JSON and gets none. On SQLite the response is
 stored after the commit: a database file has one writer at a time, so the tool's transaction would
 block the log.
-
-``connection_of``, ``call_of`` and ``interaction_of`` load sessions and calls from their rows. The
-rows are the whole state, so any process can continue a call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Collection, Coroutine
+from collections import Counter, deque
+from collections.abc import Awaitable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -38,14 +39,17 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 
+from ..auth.principal import anonymous
 from ..conf import settings
+from ..declarations.declaration import NAME
 from ..exceptions import Busy, Stopped, TooLarge, ToolError
 from ..models import DONE, Session
 from ..models import Call as Row
-from ..protocol.connection import ClientCall, Connection, Phase, State
-from ..protocol.jsonrpc import JSON, InternalError, InvalidRequest, encode
+from ..protocol.connection import Cancelled, ClientCall, Connection
+from ..protocol.jsonrpc import JSON, Id, InternalError, InvalidRequest, encode
 from ..storage import calls as stored_calls
-from ..storage import databases, event_log, streams
+from ..storage import databases, event_log, sessions, streams
+from ..storage.calls import WithdrawalEncoder, no_withdrawals
 from ..storage.event_log import FULL, EventAddress, StoredResponse
 from ..storage.event_writer import (
     MAX_QUEUED_MESSAGES,
@@ -54,29 +58,30 @@ from ..storage.event_writer import (
     TOO_MUCH,
     OutputTooLarge,
     pace,
+    writer,
 )
 from ..storage.jobs import run_with_retries
 from ..storage.leases import lease
+from ..storage.poller import poller
 from ..storage.sessions import SessionEnded
 from ..storage.streams import DuplicateRequest, RequestRefused
-from ..storage.wakeups import StreamWakeup, wake_readers
-from . import elicitation_completion
+from ..storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
 from .call_state import ActiveCall, CallOutput, CallRun
-from .callers import SessionCaller
+from .callers import SessionCaller, covers, revocation_checker
 from .execution import can_store_result_in_transaction
-from .interaction import Interaction, withdrawal
+from .interaction import Interaction, subscribe_to_completion
 from .results import error_result
 
 if TYPE_CHECKING:
+    from ..auth.principal import Principal
     from ..declarations.server import Server
-    from .session_calls import SessionCallManager
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.calls")
 DUPLICATE = str(DuplicateRequest(()))
 CALL_TOO_MUCH = "The call sends more messages than its client can receive."
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SessionCall(CallOutput):
     """A call of a session: its response, its row, and what it has sent.
 
@@ -104,6 +109,11 @@ class SessionCall(CallOutput):
     elicitations: list[str] = field(default_factory=list)  # ids of URL elicitations in its error
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def __repr__(self) -> str:
+        # Without the arguments: asyncio logs the arguments of a callback that raises.
+        call = self.active.call
+        return f"<SessionCall id={call.id!r} method={call.method!r} row={self.row}>"
+
     @property
     def owner(self) -> str:
         """The key of the principal that it acts for (``callers.TokenHolder``)."""
@@ -121,7 +131,7 @@ class SessionCall(CallOutput):
         return tool is not None and (self.server.durable or tool.durable)
 
     def revoke(self) -> None:
-        self.post.manager.revoke(self)
+        self.post.registry.revoke(self)
 
     @property
     def stop_response(self) -> JSON | None:
@@ -209,7 +219,9 @@ class SessionCall(CallOutput):
         # It checks the fencing token. A call that another worker took over must not commit its
         # writes.
         to, text, has_asked = self.address, encode(response), self.interaction.may_return
-        stored = event_log.finish_here(self.row.pk, to.fence, text, to.stream, has_asked=has_asked)
+        stored = event_log.finish_in_transaction(
+            self.row.pk, to.fence, text, to.stream, has_asked=has_asked
+        )
         if stored is None:
             raise Stopped()
         if self.interaction.has_steps:
@@ -226,7 +238,7 @@ class SessionCall(CallOutput):
         if not self.is_decided:
             return await super().was_rolled_back(run)
         row = None if self.is_plain else self.row
-        if row is not None and not await run_with_retries(stored_calls.is_mine, row.pk, row.fence):
+        if row is not None and not await run_with_retries(stored_calls.is_owned, row.pk, row.fence):
             self.commit()
             raise Stopped()
         self.reopen()
@@ -295,7 +307,7 @@ def of_tool(server: Server | None, call: ClientCall) -> bool:
     """Whether the response of this call will be stored in the tool's transaction."""
     if server is None or call.method != "tools/call":
         return False
-    tool = server._catalog.tools.get(str(call.params.get("name")))
+    tool = server._catalog.called_tool(call.params)
     return tool is not None and can_store_result_in_transaction(tool._transaction)
 
 
@@ -312,38 +324,6 @@ def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> N
         raise ToolError(UNWRITTEN) from None
 
 
-def connection_of(session: Session) -> Connection:
-    """Return the protocol state of a session from its row."""
-    phase = Phase.OPENING if session.revision else Phase.NEW
-    phase = Phase.OPEN if session.initialized else phase
-    state = State(session.revision, phase, session.client_info, session.capabilities)
-    return Connection(state, transport=session.transport)
-
-
-def call_of(row: Row, connection: Connection) -> ClientCall:
-    """Return the call from its row."""
-    state = connection.state
-    return ClientCall(
-        json.loads(row.request_id), row.method, row.params, connection.revision,
-        client_info=state.client_info, capabilities=state.capabilities,
-        progress_token=row.meta.get("progressToken"), meta=row.meta,
-    )  # fmt: skip
-
-
-def interaction_of(row: Row) -> Interaction:
-    """Return a call's answers and progress from its row."""
-    return Interaction(
-        f"c{row.pk}", known=row.known, high_water=row.high_water, count=row.rounds, has_steps=True
-    )
-
-
-def withdrawal_messages(session: Session, asks: Collection[str]) -> list[str]:
-    """Return the encoded messages that withdraw these questions from the client."""
-    revision = connection_of(session).revision
-    told = (withdrawal(revision, ask) for ask in asks)
-    return [encode(message) for message in told if message is not None]
-
-
 class PostResponse:
     """The response to one POST, or to one call that was loaded from its row.
 
@@ -355,14 +335,14 @@ class PostResponse:
 
     def __init__(
         self,
-        manager: SessionCallManager,
+        registry: SessionCallRegistry,
         session: Session,
-        who: SessionCaller,
+        caller: SessionCaller,
         connection: Connection,
         received: float | None = None,
     ) -> None:
-        self.manager, self.session = manager, session
-        self.who, self.connection = who, connection
+        self.registry, self.session = registry, session
+        self.caller, self.connection = caller, connection
         # Whether the session has only one stream (HTTP+SSE). Its responses go to that stream, so
         # every call is stored before it runs.
         self.is_single = connection.revision.one_stream
@@ -385,10 +365,10 @@ class PostResponse:
 
     @classmethod
     def resumed(
-        cls, manager: SessionCallManager, session: Session, row: Row, connection: Connection
+        cls, registry: SessionCallRegistry, session: Session, row: Row, connection: Connection
     ) -> PostResponse:
         """Return the response object of a call that was loaded from its row."""
-        post = cls(manager, session, SessionCaller.named(session, row), connection)
+        post = cls(registry, session, SessionCaller.from_call(session, row), connection)
         post.stream, post._opening = row.stream_id, post.loop.create_future()
         post._opening.set_result(None)
         post._settle(True)
@@ -445,7 +425,7 @@ class PostResponse:
         # Otherwise a message could overtake the ones that wait.
         with self._lock:
             if self.stream is not None:
-                return self.manager.writer.queue_message(
+                return self.registry.writer.queue_message(
                     session_call.address, text, session_call.handle_rejected_messages
                 )
             if self._drops_messages:
@@ -467,7 +447,7 @@ class PostResponse:
         """Whether a call should pause before it sends more. May be called from any thread."""
         if self.stream is None:
             return self._size >= PACED_SIZE
-        return self.manager.writer.is_behind(session_call.address)
+        return self.registry.writer.is_behind(session_call.address)
 
     # Opening.
 
@@ -479,7 +459,7 @@ class PostResponse:
             if self._opening is None:
                 if self._grace is not None:
                     self._grace.cancel()
-                self._opening = self.manager.spawn(self._open())
+                self._opening = self.registry.spawn(self._open())
             return self._opening
 
     def stays_plain(self, session_call: SessionCall) -> bool:
@@ -507,7 +487,7 @@ class PostResponse:
         # All calls of the POST share this task. The cancel of one call must not cancel it.
         await asyncio.shield(self.open())
         if session_call.row is not None:
-            await self.manager.writer.flush(session_call.address)
+            await self.registry.writer.flush(session_call.address)
 
     async def opened(self, session_call: SessionCall) -> None:
         """Wait until the calls are stored, in the task of this call. Raise ``Busy`` if they cannot.
@@ -529,8 +509,9 @@ class PostResponse:
         ]:
             await asyncio.wait([task for task in plain if task is not None])
         # The rows belong to this process as soon as they are committed. Without ``claiming`` a
-        # recount could find them before ``_enter`` has registered them, and run the calls twice.
-        async with self.manager.poller.claiming():
+        # reconciliation could find them before ``_enter`` has registered them, and run the calls
+        # twice.
+        async with self.registry.poller.claiming():
             try:
                 with self._lock:
                     messages, self._messages, self._size = self._messages, [], 0
@@ -615,23 +596,26 @@ class PostResponse:
 
     def _row(self, session_call: SessionCall) -> Row:
         call = session_call.active.call
+        name = call.params.get("name")
         return Row(
             request_id=json.dumps(call.id), method=call.method, params=call.params, meta=call.meta,
-            user=self.who.user, scopes=self.who.scopes,
+            # A client may send any name. The admin shows only those that a declaration can have.
+            name=name if isinstance(name, str) and NAME.match(name) else "",
+            user=self.caller.user, scopes=self.caller.scopes,
             atomic=of_tool(session_call.server, call),
         )  # fmt: skip
 
     def _enter(self, left: list[SessionCall], calls: list[Row], opened: StreamWakeup) -> None:
         for session_call, row in zip(left, calls, strict=True):
             session_call.interaction.id = f"c{row.pk}"
-            self.manager.enter(session_call, row)
+            self.registry.enter(session_call, row)
             if row.cancelled or row.state == DONE:  # a cancel was stored before the call was
                 session_call.cancel()
         with self._lock:  # new messages must come after those that waited
             self.stream = opened.stream
             messages, self._messages = self._messages, []
             for session_call, text in messages:
-                self.manager.writer.queue_message(
+                self.registry.writer.queue_message(
                     session_call.address, text, session_call.handle_rejected_messages, must=True
                 )
         if not self.answered.done():  # otherwise its client has disconnected
@@ -657,7 +641,7 @@ class PostResponse:
         """End the HTTP response, so that the client reconnects for the rest. From any thread."""
         with self._lock:
             self._is_releasing = True
-        self.loop.call_soon_threadsafe(lambda: self.manager.spawn(self._release(session_call)))
+        self.loop.call_soon_threadsafe(lambda: self.registry.spawn(self._release(session_call)))
 
     async def _release(self, session_call: SessionCall) -> None:
         with suppress(Busy):
@@ -665,7 +649,7 @@ class PostResponse:
             if session_call.row is None:
                 return  # it cannot be stored, or was answered before that
             # The client should receive what the call sent before, and not only after it reconnects.
-            await self.manager.writer.flush(session_call.address)
+            await self.registry.writer.flush(session_call.address)
             await run_with_retries(streams.release, session_call.address.stream)
             wake_readers(StreamWakeup(session_call.address.stream, changed=True))
 
@@ -685,17 +669,17 @@ class PostResponse:
             self.open()
         if session_call.is_plain or (self._opening is None and not session_call.elicitations):
             session_call.is_done = True
-            self.manager.leave(session_call)
+            self.registry.leave(session_call)
             if self._opening is None or self._drops_messages:
                 self._answer_if_done()
         else:
-            self.manager.spawn(self._conclude(session_call))
+            self.registry.spawn(self._conclude(session_call))
 
     async def _conclude(self, session_call: SessionCall) -> None:
         try:
             if session_call.elicitations:
                 await run_with_retries(
-                    elicitation_completion.subscribe, self.session, session_call.elicitations
+                    subscribe_to_completion, self.session, session_call.elicitations
                 )
             if self._opening is not None:
                 await asyncio.shield(self._opening)
@@ -712,7 +696,7 @@ class PostResponse:
             )
         finally:
             session_call.is_done = True
-            self.manager.leave(session_call)
+            self.registry.leave(session_call)
             if self._opening is None or self._drops_messages:
                 self._answer_if_done()
 
@@ -743,7 +727,7 @@ class PostResponse:
         to = session_call.address
         if not session_call.is_committed:
             # The response must be the last event of the call: streams end after it.
-            await self.manager.writer.flush(to)
+            await self.registry.writer.flush(to)
             text, interaction = session_call.text(self.connection), session_call.interaction
             stored = await run_with_retries(
                 event_log.finish, to.call, to.fence, text, to.stream,
@@ -767,3 +751,138 @@ class PostResponse:
             self._grace.cancel()
         if not self.answered.done():
             self.answered.set_result(streamed)
+
+
+class SessionCallRegistry:
+    """The calls of sessions that one event loop runs, and their tasks.
+
+    ``_requests`` has all of them, by session and request id. ``_rows`` has those that are stored,
+    by primary key. Only the event loop changes these, so there is no lock.
+    """
+
+    def __init__(self) -> None:
+        self.writer, self.poller, self._revocations = writer(), poller(), revocation_checker()
+        self._requests: dict[tuple[int, Id], SessionCall] = {}
+        self._rows: dict[int, SessionCall] = {}
+        self._claimed: set[int] = set()  # claimed in the database, and not yet in ``_rows``
+        self._streams: Counter[int] = Counter()  # number of calls in ``_rows`` by stream
+        # Ids and fences of calls that ended here without a response (``SessionCallManager.resume``)
+        self._left: deque[tuple[int, int]] = deque(maxlen=1_000)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._revocations.sources.append(self.running)
+
+    def spawn(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
+        # The event loop keeps only weak references to tasks. Without this set the garbage collector
+        # could delete a running one. ``finish`` waits for them.
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._log_failure)
+        return task
+
+    def _log_failure(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(task.exception(), Exception):
+            logger.error("Work for a session failed", exc_info=task.exception())
+
+    def running(self) -> list[SessionCall]:
+        """Return the calls that run here."""
+        return list(self._requests.values())
+
+    def enter(self, session_call: SessionCall, row: Row) -> None:
+        """Register a call that has become a row."""
+        assert row.stream_id is not None
+        session_call.row = row
+        session_call.address = EventAddress(row.stream_id, row.pk, row.fence)
+        if row.pk not in self._rows:  # a parked call may still be here when its answer comes
+            self._streams[row.stream_id] += 1
+        self._rows[row.pk] = session_call
+        self.poller.poll_often()
+        self._revocations.start_if_needed()
+
+    def leave(self, session_call: SessionCall) -> None:
+        """Remove a call that does not run here any more."""
+        request = (session_call.post.session.pk, session_call.active.call.id)
+        if self._requests.get(request) is session_call:
+            del self._requests[request]
+        if session_call.row is not None and self._rows.get(session_call.row.pk) is session_call:
+            del self._rows[session_call.row.pk]
+            self._streams -= Counter([session_call.address.stream])
+            if session_call.response is None:
+                self._left.append((session_call.row.pk, session_call.row.fence))
+            self.poller.stop_if_idle()
+
+    def running_ids(self) -> Collection[int]:
+        """Return the primary keys of the stored calls that run here or were claimed."""
+        return self._rows.keys() | self._claimed
+
+    def streams(self) -> Collection[int]:
+        """Return the streams of the stored calls that run here."""
+        return self._streams.keys()
+
+    def stop(self, ids: Collection[int]) -> None:
+        """Cancel these calls, because the lease of this process may have expired."""
+        for id in ids:
+            if session_call := self._rows.get(id):
+                session_call.cancel()
+
+    def stop_if_lost(self, ids: Collection[int]) -> None:
+        """Cancel those of these calls that another process cancelled or took over.
+
+        The rows are read again, because an answer may have restarted a call since the poll.
+        """
+        possibly_lost = {id: self._rows[id] for id in ids if id in self._rows}
+        if possibly_lost:
+            self.spawn(self._stop_lost(possibly_lost))
+
+    async def _stop_lost(self, possibly_lost: Mapping[int, SessionCall]) -> None:
+        fences = {id: session_call.address.fence for id, session_call in possibly_lost.items()}
+        still_mine = await run_with_retries(stored_calls.running, fences)
+        for id in possibly_lost.keys() - still_mine:
+            possibly_lost[id].cancel()
+
+    # Ending calls.
+
+    async def _cancelled(
+        self,
+        session: Session,
+        principal: Principal,
+        event: Cancelled,
+        encode_withdrawals: WithdrawalEncoder,
+    ) -> None:
+        session_call = self._requests.get((session.pk, event.id))
+        if session_call is not None:
+            # A token with fewer scopes must not stop a call that a broader token began.
+            if not covers(principal, session_call.post.caller.scopes):
+                return
+            method = session_call.active.call.method
+            logger.info("Call cancelled: method=%s reason=%.200r", method, event.reason)
+            session_call.cancel()
+            if session_call.is_plain:  # its response is plain JSON, so it never becomes a row
+                return
+        id, may = json.dumps(event.id), lambda row: covers(principal, row.scopes)
+        # Until the cancel is committed, the row says that the call runs, but it is no longer in
+        # ``_rows``. ``claiming`` makes the poller wait, which would start such a call again.
+        async with self.poller.claiming():
+            row = await run_with_retries(
+                stored_calls.cancel, session, id, may, encode_withdrawals=encode_withdrawals
+            )
+        if row is not None and row.stream_id is not None:
+            wake_readers(StreamWakeup(row.stream_id, changed=True))
+
+    def revoke(self, session_call: SessionCall) -> None:
+        """Stop a call whose token was revoked or whose user is inactive, as a cancel does."""
+        event = Cancelled(session_call.active.call.id, "its owner may not go on")
+        # ``no_withdrawals``: write nothing more to a client whose access was revoked.
+        # This is no request of a client, so scopes are not compared: ``anonymous()`` has no token.
+        self.spawn(self._cancelled(session_call.post.session, anonymous(), event, no_withdrawals))
+
+    async def end(self, session: Session) -> None:
+        """End a session: cancel its calls, end its row, and wake the readers of its streams."""
+        for session_call in [k for (pk, _), k in self._requests.items() if pk == session.pk]:
+            session_call.post.is_gone = True
+            session_call.cancel()
+        # As in ``_cancelled``: before the commit the poller would start the calls again.
+        async with self.poller.claiming():
+            await run_with_retries(sessions.end, session)
+        theirs = [tail.stream for tail in stream_wakeups() if tail.session == session.pk]
+        wake_readers(*(StreamWakeup(stream, changed=True) for stream in theirs))

@@ -3,9 +3,9 @@
 ``visible`` decides for subscribing and for notifications, by the queryset that reading uses. It
 queries the database each time: the one that rows are written to, because a replica may lag behind.
 
-``place`` names a row by its concrete model and key, so that a proxy model names the same row. A row
-of a child model (multi-table inheritance) is also a row of each parent. A parent's row gets names
-for child models too, without a query. If there is no such child row, no queryset finds it.
+``row_ref`` names a row by its concrete model and key, so that a proxy model names the same row. A
+row of a child model (multi-table inheritance) is also a row of each parent. A parent's row gets
+names for child models too, without a query. If there is no such child row, no queryset finds it.
 
 The first saved row of a registered model imports this module, in processes that serve no client
 too. So it imports model resources, and with them pydantic, only when a client needs them.
@@ -40,14 +40,14 @@ def label_of(model: type[Model]) -> str:
     return str(concrete._meta.label_lower)
 
 
-def place(label: str, key: str) -> str:
+def row_ref(label: str, key: str) -> str:
     """Return the name of a row. A long key is replaced by its digest, to fit into a column."""
     found = f"{label} {key}"
     return found if len(found) <= MAX_URI_LENGTH else f"{label} {digest_of(key)}"
 
 
 def place_of(resource: ModelResource, row: Model) -> str:
-    return place(label_of(resource.model), key_text(row, "pk", resource.model))
+    return row_ref(label_of(resource.model), key_text(row, "pk", resource.model))
 
 
 def label_in(found: str) -> str:
@@ -188,12 +188,12 @@ def _lists_any(request: Request, label: str) -> bool:
 
 
 def _shows_any(request: Request, rows: ModelResource) -> bool:
-    from ..declarations.model_resources import in_write_database
+    from ..declarations.model_rows import in_write_database
 
     found = in_write_database(rows.get_listed(request))
-    if (gate := rows._row_check(request)) is None:
+    if (is_permitted := rows._row_check(request)) is None:
         return found.exists()
-    return any(map(gate, found[:ROWS_CHECKED_ONE_BY_ONE]))
+    return any(map(is_permitted, found[:ROWS_CHECKED_ONE_BY_ONE]))
 
 
 def _fits(resource: Resource, variables: dict[str, str], request: Request) -> bool:
@@ -202,4 +202,4 @@ def _fits(resource: Resource, variables: dict[str, str], request: Request) -> bo
         resource._arguments.bind(resource._values(variables), request, write=False)
     except InvalidArguments:
         return False
-    return resource._is_there(request, variables)
+    return resource._exists(request, variables)

@@ -27,7 +27,6 @@ from ..auth import group_membership
 from ..calls.visibility import registered
 from ..exceptions import Busy
 from ..runtime import threads
-from ..runtime.runtime import environment
 from ..storage import change_log
 from ..storage.change_log import ELICITATION, LIST, OF_ONE, URI
 from ..storage.databases import digest_of
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from ..declarations.declaration import Declaration
     from ..declarations.server import Server
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.storage")
 BUSY_RETRY_SECONDS = 0.1  # until the next attempt if the thread pool is full
 
 
@@ -76,7 +75,7 @@ def notify_list_changed(*lists: str, server: Server | None = None) -> None:
         _record_announcement(LIST, name, server)
 
 
-def notify_permissions_changed(*who: Model) -> None:
+def notify_permissions_changed(*users_or_groups: Model) -> None:
     """Announce that the permissions of users, or of members of groups, changed.
 
     Without arguments it applies to all users. Use it for changes without a Django signal: rows of
@@ -86,13 +85,14 @@ def notify_permissions_changed(*who: Model) -> None:
     make. Raise ``TypeError`` for other rows.
     """
     users, groups = (
-        [one for one in who if isinstance(one, kind)] for kind in group_membership.kinds()
+        [one for one in users_or_groups if isinstance(one, kind)]
+        for kind in group_membership.kinds()
     )
-    if wrong := [one for one in who if one not in users + groups]:
+    if wrong := [one for one in users_or_groups if one not in users + groups]:
         raise TypeError(f"{wrong[0]!r} is neither a user nor a group.")
     _run(partial(permission_changes.record_user_changes, *users))
     _run(partial(permission_changes.record_group_changes, *groups))
-    if not who:
+    if not users_or_groups:
         _run(permission_changes.record_change_for_all_users)
 
 
@@ -106,28 +106,21 @@ def _record_announcement(kind: str, what: str, server: Server | None) -> None:
 
 
 def _record(change: tuple[str, Any], using: str | None, models: Collection[str] = ()) -> None:
-    _run(
-        partial(capture.record_announced, change, using, models),
-        in_loop_of_test=partial(capture.notify_this_process, [change]),
-    )
+    _run(partial(capture.record_announced, change, using, models))
 
 
 _tasks: set[asyncio.Task[None]] = set()  # the event loop keeps weak references only
 
 
-def _run(job: Callable[[], None], *, in_loop_of_test: Callable[[], None] | None = None) -> None:
+def _run(job: Callable[[], None]) -> None:
     """Run ``job``, in a thread if this is an event loop, because it may run queries.
 
-    Asynchronous code is in no transaction, so the thread needs none of its connections. In a test,
-    whose connections no other thread may use, run ``in_loop_of_test`` or ``job`` here.
+    Asynchronous code is in no transaction, so the thread needs none of its connections.
     """
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         job()
-        return
-    if not environment().shares_database:
-        (in_loop_of_test or job)()
         return
     task = loop.create_task(_run_in_thread(job))
     _tasks.add(task)

@@ -31,14 +31,14 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..calls import elicitation_completion
-from ..calls.callers import in_pages, load_all
+from ..calls.callers import in_chunks, load_principals
 from ..calls.execution import surrounded_job
+from ..calls.interaction import completion_uri, is_completion_uri, unsubscribe_from_completion
 from ..calls.methods import capabilities
 from ..calls.visibility import label_in, visible
 from ..declarations.request import Request
@@ -71,6 +71,7 @@ from .subscriptions import (
     BUSY_RETRY_SECONDS,
     CHECK_POSTPONED,
     LISTS,
+    LOOKUP_CONCURRENCY,
     URIS_PER_CHECK,
     listed_models,
 )
@@ -78,11 +79,10 @@ from .subscriptions import (
 if TYPE_CHECKING:
     from ..declarations.server import Server
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.storage")
 # Prefixes of marks. The rest of a mark is a URI, or the id of an elicitation. A mark without a
 # prefix is the name of a list.
 URI, ELICITATION = "uri:", "elicitation:"
-LOOKUP_CONCURRENCY = 4  # principals whose visibility is queried at the same time
 
 
 @dataclass
@@ -94,7 +94,7 @@ class SessionNotifications:
     marks: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     # The new visibility of subscriptions: the id, whether visible, and the row.
     visibility: list[tuple[int, bool, str]] = field(default_factory=list)
-    by_session: dict[int, int] = field(default_factory=dict)  # the session of each subscription
+    session_of_subscription: dict[int, int] = field(default_factory=dict)
     # Ids of the sessions that wait for the completion of a URL elicitation, by its id.
     completed_elicitations: dict[str, list[int]] = field(default_factory=dict)
     # What principals can see in lists, by the name of the ``VisibilitySnapshot``, if it changed.
@@ -105,7 +105,7 @@ class SessionNotifications:
 class AffectedPrincipal:
     """The sessions and subscriptions of one principal at one host that a change may concern."""
 
-    snapshot: str  # the name of its ``VisibilitySnapshot``
+    snapshot_name: str  # of its ``VisibilitySnapshot``
     user: str | None
     scopes: list[str] | None
     owner: str
@@ -118,7 +118,7 @@ class AffectedPrincipal:
 async def add_notifications(
     server: Server, changes: ChangeSet, notifications: SessionNotifications
 ) -> None:
-    """Add to ``notifications`` those for the sessions of a server."""
+    """Collect in ``notifications`` what ``changes`` cause for the sessions of a server."""
     affected: dict[tuple[str, str, str], AffectedPrincipal] = {}
 
     def principal_of(
@@ -138,7 +138,7 @@ async def add_notifications(
         principal_of(session).sessions.append(session.session)
     for id in changes.completed_elicitations:
         session_ids = await run_with_retries(
-            sessions.subscriber_ids, server.name, elicitation_completion.completion_uri(id)
+            sessions.subscriber_ids, server.name, completion_uri(id)
         )
         notifications.completed_elicitations[id] = session_ids
         for session_id in session_ids:
@@ -157,7 +157,7 @@ async def _affected_subscriptions(
     if ALL_USERS in changes.users:
         user_pages = [[ALL_USERS]]
     else:
-        user_pages = list(in_pages(list(changes.users))) or [[]]
+        user_pages = list(in_chunks(list(changes.users))) or [[]]
     subscriptions: dict[int, sessions.SessionSubscription] = {}
     for users in user_pages:
         rows = await run_with_retries(
@@ -169,7 +169,7 @@ async def _affected_subscriptions(
         one
         for one in subscriptions.values()
         if (_is_changed(one, changes) or changes.affects_permissions_of(one.user))
-        and not elicitation_completion.is_completion_uri(one.uri)
+        and not is_completion_uri(one.uri)
     ]
 
 
@@ -181,8 +181,8 @@ def _is_changed(subscription: sessions.SessionSubscription, changes: ChangeSet) 
     return bool(
         changes.everything
         or subscription.uri in changes.uris
-        or subscription.place in changes.rows
-        or label_in(subscription.place) in changes.models
+        or subscription.row_ref in changes.rows
+        or label_in(subscription.row_ref) in changes.models
     )
 
 
@@ -206,8 +206,8 @@ def _concerns_lists(changes: ChangeSet) -> bool:
 
 # Visibility for each principal.
 
-# Changes that concern many principals must not take all threads of the pool from calls. The
-# databases share the slots, because their changes are delivered at the same time.
+# Shared by the databases, whose changes are delivered at the same time: changes that concern many
+# principals must not take all threads of the pool from calls.
 lookup_slots = Service(lambda: asyncio.Semaphore(LOOKUP_CONCURRENCY))
 
 
@@ -217,10 +217,10 @@ async def _check_principals(
     affected: Sequence[AffectedPrincipal],
     notifications: SessionNotifications,
 ) -> None:
-    by_snapshot = {one.snapshot: one for one in affected}
-    principals = await run_with_retries(load_all, by_snapshot)
+    by_snapshot = {one.snapshot_name: one for one in affected}
+    principals = await run_with_retries(load_principals, by_snapshot)
     if changes.listed_uris:
-        names = [one.snapshot for one in affected if one.sessions]
+        names = [one.snapshot_name for one in affected if one.sessions]
         for name, uris in (await run_with_retries(change_log.snapshots, names)).items():
             by_snapshot[name].visible_before = uris
     # All principals of a page must not retry at the same time while a database is away.
@@ -228,7 +228,7 @@ async def _check_principals(
 
     async def check(one: AffectedPrincipal) -> None:
         async with slots:
-            request = Request(principals[one.snapshot], server, host=one.host or None)
+            request = Request(principals[one.snapshot_name], server, host=one.host or None)
             await _check_principal(request, changes, one, notifications)
 
     await asyncio.gather(*map(check, affected))
@@ -269,8 +269,8 @@ async def _visible_uris(request: Request, uris: Sequence[str]) -> dict[str, str]
 async def _check_visibility(request: Request, uris: Sequence[str]) -> dict[str, str]:
     while True:
         try:
-            # Not held during the pause: the check may wait for another database than those of the
-            # checks that wait for the slot.
+            # The slot is released during the pause. Otherwise principals whose database is down
+            # would block the checks of principals in other databases.
             async with lookup_slots():
                 return await surrounded_job(request, lambda: visible(request, uris))
         except Busy:
@@ -288,15 +288,19 @@ def _add_updates(
     visible_now: dict[str, str],
     notifications: SessionNotifications,
 ) -> None:
-    """Add marks for subscriptions: changed and visible now or before, or visibility changed."""
+    """Add marks for subscriptions.
+
+    A client is notified if the resource changed and is visible now or was before, or if its
+    visibility changed.
+    """
     for one in principal.subscriptions:
         is_visible = one.uri in visible_now
         if is_visible != one.visible or (one.visible and _is_changed(one, changes)):
             notifications.marks[one.session].append(URI + one.uri)
-        now = (is_visible, visible_now.get(one.uri, one.place))
-        if now != (one.visible, one.place):
+        now = (is_visible, visible_now.get(one.uri, one.row_ref))
+        if now != (one.visible, one.row_ref):
             notifications.visibility.append((one.id, *now))
-            notifications.by_session[one.id] = one.session
+            notifications.session_of_subscription[one.id] = one.session
 
 
 def _changed_lists(
@@ -318,7 +322,7 @@ def _changed_lists(
     if has_changed:
         changed.add("resources")
     if digests != before:
-        notifications.snapshots[principal.snapshot] = VisibleUris(principal.owner, digests)
+        notifications.snapshots[principal.snapshot_name] = VisibleUris(principal.owner, digests)
     return [name for name in LISTS if name in changed and name in capabilities(server)]
 
 
@@ -372,7 +376,9 @@ class NoChanges(NamedTuple):
     until: int
 
 
-def claim_page(name: str, state: ChangeLogState, every: float) -> ClaimedPage | NoChanges | None:
+def claim_page(
+    name: str, state: ChangeLogState, interval_seconds: float
+) -> ClaimedPage | NoChanges | None:
     """Claim the next page of changes after a broadcast cursor. Runs queries.
 
     ``state`` is the state of the change log. Return None if another process has the claim, or if it
@@ -390,17 +396,18 @@ def claim_page(name: str, state: ChangeLogState, every: float) -> ClaimedPage | 
     is_claimed = cursor.until > cursor.seq
     if not is_claimed and cursor.seq >= state.last:
         return NoChanges(state.last)
-    if is_list_cursor(name) and not change_log.restart_if_due(change_log.LIST_CURSOR_SUFFIX, every):
+    if is_list_cursor(name) and not change_log.restart_if_due(
+        change_log.LIST_CURSOR_SUFFIX, interval_seconds
+    ):
         return None
     page = _read_page(name, cursor.seq, state.last)
-    # Continue claims of former ids of this process too. It no longer delivers under them, or the
-    # cursor would be in ``_delivering_here``. Otherwise their pages would wait until the former id
-    # counts as dead.
+    # Continue claims under former lease ids of this process too, or their pages would wait until
+    # those leases expire. If an earlier delivery still ran, the cursor would be in ``_delivering``.
     claim = change_log.claim(cursor, page.until, lease.hold(), lease.former)
     if claim is None:
         return None
-    # A page that a dead process left keeps its end. The sessions that it has notified are skipped,
-    # and would miss the changes of a longer page.
+    # Deliver the same page as a process that died. A longer page would have changes that sessions
+    # miss: those that were notified before are skipped now.
     if claim.until != page.until:
         page = _read_page(name, claim.after, claim.until)
     return ClaimedPage(claim, page)
@@ -423,8 +430,8 @@ def changes_for(server: Server, name: str, page: Page) -> ChangeSet:
     changes = change_set_for(server, page.changes)
     if is_list_cursor(name):
         changes = ChangeSet(listed_uris=changes.listed_uris)
-        # Changes were deleted before this cursor read them. The main cursor may have read them, and
-        # then it does not notify anyone of the lists.
+        # Changes were deleted before this cursor read them. Announce the lists here: the main
+        # cursor may have read the changes, and then it announces nothing.
         if not page.is_whole and _has_listed_models(server):
             changes.list_names["resources"] = None
         return changes
@@ -434,7 +441,6 @@ def changes_for(server: Server, name: str, page: Page) -> ChangeSet:
     return changes
 
 
-NOT_DELIVERED = -1  # no number of a change: the next poll tries to claim a page
 SESSIONS_PER_JOB = 50  # sessions notified in one transaction
 # Attempts per ``LISTING_INTERVAL_SECONDS`` while another process delivers changes of lists.
 ATTEMPTS_PER_LISTING_INTERVAL = 4
@@ -442,21 +448,22 @@ ATTEMPTS_PER_LISTING_INTERVAL = 4
 
 def start() -> None:
     """Start to notify sessions of changes, in the running event loop."""
-    feed_here = change_feed()
-    if feed_here.broadcaster is None:
-        feed_here.broadcaster = broadcaster()
-    if not feed_here.is_running and environment().has_background_services:
-        feed_here.start()
+    change_feed_of_loop = change_feed()
+    if change_feed_of_loop.broadcaster is None:
+        change_feed_of_loop.broadcaster = broadcaster()
+    if not change_feed_of_loop.is_running:
+        environment().start_background(change_feed_of_loop.start)
 
 
 class ChangeBroadcaster:
     """Claims pages of changes and notifies sessions, in competition with other processes."""
 
     def __init__(self) -> None:
-        # The number of the last change that was delivered, by name of the broadcast cursor.
-        self._delivered: dict[str, int] = {}
+        # The number of the last change that was delivered, by name of the broadcast cursor. None:
+        # the next poll tries to claim a page.
+        self._delivered: dict[str, int | None] = {}
         self._lists_due_at = 0.0  # when changes of lists are tried again (monotonic clock)
-        self._interests_stored_at = 0.0  # 0.0: never
+        self._interests_stored_at: float | None = None
         self._tried_at: dict[str, float] = {}  # last attempt, by name of the cursor of lists
         # The tasks that deliver changes, by alias of the database. While one waits for a database
         # that cannot be reached, the others continue.
@@ -516,17 +523,17 @@ class ChangeBroadcaster:
                 await asyncio.sleep(BUSY_RETRY_SECONDS)
 
     async def _deliver_page(self, name: str, state: ChangeLogState) -> None:
-        # A claim is of the whole process. A second event loop of it would get the claim of the
-        # first, and the delivery of the first would fail. The lock prevents that two event loops
-        # both find the name missing.
+        # Only one event loop of a process may deliver a cursor: the claim belongs to the process,
+        # so a second one would take it from the first. With the lock, not both find the name
+        # missing.
         with _delivering_lock:
-            if name in _delivering_here:
+            if name in _delivering:
                 return
-            _delivering_here.add(name)
+            _delivering.add(name)
         try:
             await self._deliver_next(name, state)
         finally:
-            _delivering_here.discard(name)
+            _delivering.discard(name)
 
     async def _deliver_next(self, name: str, state: ChangeLogState) -> None:
         interval = feed.LISTING_INTERVAL_SECONDS
@@ -538,7 +545,7 @@ class ChangeBroadcaster:
             pause = interval if claimed else interval / ATTEMPTS_PER_LISTING_INTERVAL
             self._lists_due_at = time.monotonic() + pause
         if claimed is None:
-            self._delivered[name] = NOT_DELIVERED
+            self._delivered[name] = None
             return
         claim, page = claimed
         notifications = SessionNotifications(name)
@@ -551,14 +558,13 @@ class ChangeBroadcaster:
 
     async def _renew_interests(self) -> None:
         """Renew the interest in models of lists and in announced changes."""
-        is_first = not self._interests_stored_at
-        due_at = self._interests_stored_at + INTERESTS_RENEWAL_SECONDS
-        if time.monotonic() < due_at and not is_first:
+        stored_at = self._interests_stored_at
+        if stored_at is not None and time.monotonic() < stored_at + INTERESTS_RENEWAL_SECONDS:
             return
         models = {ANYTHING}.union(*(listed_models(one) for one in servers() if not one._is_empty))
         holder = change_log.LISTS_HOLDER
-        await threads.log.run(run_or_disconnect, change_log.declare, holder, models)
-        if is_first:
+        await threads.log.run(run_or_disconnect, change_log.store_interests, holder, models)
+        if stored_at is None:
             # After the interest is stored, or the announcement would not be recorded.
             await threads.changes.run(run_or_disconnect, _announce_changed_lists)
         self._interests_stored_at = time.monotonic()
@@ -566,7 +572,7 @@ class ChangeBroadcaster:
     # Changes without a log.
 
     def receive_local(self, server: str, changes: ChangeSet) -> None:
-        """Take changes that only this process knows of, as in the transaction of a test."""
+        """Take changes that are in no change log, as those in the transaction of a test."""
         self._local[server].add(changes)
         if self._local_task is None or self._local_task.done():
             self._local_task = asyncio.get_running_loop().create_task(self._deliver_local())
@@ -584,7 +590,7 @@ class ChangeBroadcaster:
 
 
 broadcaster = Service(ChangeBroadcaster)
-_delivering_here: set[str] = set()  # cursors whose page an event loop of this process is delivering
+_delivering: set[str] = set()  # cursors whose page an event loop of this process is delivering
 _delivering_lock = threading.Lock()
 
 
@@ -633,7 +639,9 @@ def _visibility_of(
 ) -> change_log.Visibility:
     """Return the new visibility of the subscriptions of these sessions."""
     return [
-        one for one in notifications.visibility if notifications.by_session[one[0]] in session_ids
+        one
+        for one in notifications.visibility
+        if notifications.session_of_subscription[one[0]] in session_ids
     ]
 
 
@@ -652,7 +660,7 @@ def _deliver_unclaimed(
     marks: Mapping[int, Sequence[str]], visibility: change_log.Visibility
 ) -> list[int]:
     sessions.store_visibility(visibility)
-    return streams.announce_here(_encode(marks))
+    return streams.announce_in_transaction(_encode(marks))
 
 
 def _encode(marks: Mapping[int, Sequence[str]]) -> dict[int, list[tuple[str, str]]]:
@@ -677,19 +685,19 @@ def _encode_for(session: int, revision: str, marks: Sequence[str]) -> list[tuple
 def _chunks(notifications: SessionNotifications) -> Iterator[dict[int, list[str]]]:
     """Yield the marks by session id, for up to ``SESSIONS_PER_JOB`` sessions at a time."""
     marks = notifications.marks
-    session_ids = sorted({*marks, *notifications.by_session.values()})
+    session_ids = sorted({*marks, *notifications.session_of_subscription.values()})
     for start in range(0, len(session_ids), SESSIONS_PER_JOB):
         yield {id: marks.get(id, []) for id in session_ids[start : start + SESSIONS_PER_JOB]}
 
 
-def _wake(streams: Iterable[int]) -> None:
-    wake_readers(*(StreamWakeup(stream, changed=True) for stream in streams))
+def _wake(stream_ids: Iterable[int]) -> None:
+    wake_readers(*(StreamWakeup(id, changed=True) for id in stream_ids))
 
 
 async def _forget_elicitations(notifications: SessionNotifications) -> None:
     """Delete the subscriptions to completed elicitations, after the sessions were notified."""
     for id, session_ids in notifications.completed_elicitations.items():
-        await run_with_retries(elicitation_completion.unsubscribe, session_ids, id)
+        await run_with_retries(unsubscribe_from_completion, session_ids, id)
 
 
 # Messages of sessions.
@@ -700,20 +708,11 @@ def encode_marks(revision: str, marks: Iterable[str]) -> list[str]:
     return [text for text, _ in messages_with_marks(revision, marks)]
 
 
-def encoder_of(session: Session) -> Callable[[Sequence[str]], Sequence[str]]:
-    """Return ``encode_marks`` for the revision of one session."""
-    return lambda marks: encode_marks(session.revision, marks)
-
-
 def all_notifications(server: Server, session: Session) -> list[str]:
     """Return notifications for all lists and subscriptions. Queries the database.
 
     For a client that missed an unknown number of notifications.
     """
     lists = [name for name in LISTS if name in capabilities(server)]
-    uris = [
-        uri
-        for uri in sessions.subscribed_uris(session)
-        if not elicitation_completion.is_completion_uri(uri)
-    ]
+    uris = [uri for uri in sessions.subscribed_uris(session) if not is_completion_uri(uri)]
     return encode_marks(session.revision, [*lists, *(URI + uri for uri in uris)])

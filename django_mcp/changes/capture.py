@@ -32,9 +32,9 @@ from ..storage import change_log
 from ..storage.change_log import ANYTHING, CREDENTIALS, ROW, ROWS, USER, NumberedChange, watched
 from ..storage.wakeups import wake_for_changes
 from .change_set import change_set_for
-from .feed import deliver_here, has_clients
+from .feed import deliver_local_changes, has_followers
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.storage")
 # Changes recorded in one transaction. Further ones are recorded as "any row of the model". All of
 # them must fit into one batch (``change_log.CHANGES_PER_NUMBER``).
 MAX_ROWS_PER_TRANSACTION = 400
@@ -124,14 +124,14 @@ def _record_rows(
 
 def notify_this_process(found: Iterable[tuple[str, Any]]) -> None:
     """Notify the clients of this process only."""
-    if not has_clients():
+    if not has_followers():
         return
     changes = [NumberedChange(0, kind, subject) for kind, subject in found]
     for server in servers():
         if change_set := change_set_for(server, changes):
             # No query for the members of changed groups here: treat all users as concerned.
             change_set.users.update({"": None} if change_set.groups else {})
-            deliver_here(server.name, change_set)
+            deliver_local_changes(server.name, change_set)
 
 
 def record_with_row(using: str, *found: tuple[str, Any], models: Iterable[str] = ()) -> None:
@@ -172,7 +172,7 @@ def record_permission_changes(using: str, *found: tuple[str, Any]) -> None:
 def is_wanted(using: str) -> bool:
     """Whether there is a follower of announced changes now, in any process."""
     if not environment().is_shared(connections[using]) or not watched.is_possible:
-        return has_clients()
+        return has_followers()
     return watched([ANYTHING])
 
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ..auth import group_membership, kill_switches
-from ..calls.callers import in_pages, is_key
-from ..calls.visibility import AnyRow, address, place, resources
+from ..calls.callers import in_chunks, is_user_pk
+from ..calls.visibility import AnyRow, address, resources, row_ref
 from ..runtime import threads
 from ..storage import change_log
 from ..storage.change_log import ALL_USERS
@@ -79,7 +79,7 @@ def _read_row(
     made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str
 ) -> None:
     for label, keys in subject.items():
-        made.rows[place(label, keys["pk"])] = None
+        made.rows[row_ref(label, keys["pk"])] = None
         for resource in by_label.get(label, ()):
             if (uri := address(resource, keys)) is not None:
                 made.uris[uri] = None
@@ -137,14 +137,14 @@ _READERS: dict[str, Callable[[ChangeSet, Any, Any, str], None]] = {
 
 
 GROUPS_PER_QUERY = 500  # groups in one query
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.storage")
 
 
 async def replace_groups_by_members(changes: ChangeSet, users: Iterable[str | None]) -> ChangeSet:
     """Return ``changes`` with its groups replaced by those of ``users`` who are members."""
     if not changes.groups:
         return changes
-    keys = sorted({user for user in users if user and is_key(user)})
+    keys = sorted({user for user in users if user and is_user_pk(user)})
     if len(changes.groups) > GROUPS_PER_QUERY:
         return replace(changes, users=changes.users | {ALL_USERS: None}, groups={})
     try:
@@ -162,7 +162,7 @@ def members(groups: Collection[str], users: list[str]) -> set[str]:
     relation = getattr(group_membership.users(), "groups", None)
     if getattr(relation, "field", None) is None:
         return set()
-    return {str(pk) for some in in_pages(users) for pk in _members_among(groups, some)}
+    return {str(pk) for some in in_chunks(users) for pk in _members_among(groups, some)}
 
 
 def _members_among(groups: Collection[str], users: list[str]) -> Iterable[Any]:

@@ -9,7 +9,7 @@ Sessions belong to no process, so their cursors are in the database. The feed te
 how far the logs have come, and the broadcaster competes with other processes for the next page.
 
 Changes that only this process knows of, as in a test's transaction, do not pass through a log.
-``deliver_here`` passes them on at once.
+``deliver_local_changes`` passes them on at once.
 
 Changes of what lists show are frequent and cost queries. The feed passes them on at most once in
 ``LISTING_INTERVAL_SECONDS``.
@@ -39,17 +39,16 @@ from ..storage.poller import DURATION_COST_FACTOR
 from ..storage.wakeups import channel_layer, stream_wakeups
 from .change_set import ChangeSet, change_set_for, everything
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.storage")
 LISTING_INTERVAL_SECONDS = 1.0  # at least, between two checks of what lists show
-# The pause between two polls if wake-ups work. A process that serves no clients, such as a command,
-# saves rows without sending wake-ups.
+# The pause between two polls if wake-ups work. Polls are still needed: a process that serves no
+# clients, such as a command, saves rows without sending wake-ups.
 POLL_INTERVAL_SECONDS = 0.3
 # Intervals of ``storage.poller`` between two polls if wake-ups do not work.
 POLLER_INTERVALS_WITHOUT_WAKEUPS = 2
-MAX_POLL_INTERVAL_SECONDS = 5.0  # the pause if polls fail or take long
-ChangeLogStates = Mapping[
-    str, ChangeLogState
-]  # the state of the change log, by the alias of its database
+MAX_PAUSE_SECONDS = 5.0  # the pause between two polls if they fail or take long
+# The state of the change log, by the alias of its database.
+ChangeLogStates = Mapping[str, ChangeLogState]
 
 
 class LocalFollower(Protocol):
@@ -64,7 +63,7 @@ class ChangeFollower(LocalFollower, Protocol):
     """A part of this process that receives the changes of the logs."""
 
     @property
-    def is_wanted(self) -> bool:
+    def is_following(self) -> bool:
         """Whether it still follows the logs. If not, ``follow`` must be called again."""
         ...
 
@@ -104,28 +103,28 @@ class ChangeFeed:
         self._followers: list[ChangeFollower] = []
         self.local_followers: list[LocalFollower] = []  # those that have clients now
         self.broadcaster: SessionBroadcaster | None = None  # set if sessions are served here
-        self._holder = uuid.uuid4().hex  # whose interests these are
-        self._declared: dict[str, float] = {}  # models, and when the interest was stored
+        self._holder = uuid.uuid4().hex  # each feed renews and drops only its own interests
+        self._interests: dict[str, float] = {}  # when the interest in a model was stored last
         self._cursors: dict[str, int] = {}  # the last number read, by alias of the database
         # Changes of lists that wait, by server, and when such changes were passed on last.
         self._listed: defaultdict[str, ChangeSet] = defaultdict(ChangeSet)
-        self._listed_at = 0.0
+        self._lists_passed_on_at = 0.0
         # ``_reading``: two readers would deliver a page twice, or move the cursor back.
-        # ``_declaring``: the second of two followers must wait until the interest of the first is
+        # ``_storing``: the second of two followers must wait until the interest of the first is
         # effective in all processes, and not only stored.
-        self._reading, self._declaring = asyncio.Lock(), asyncio.Lock()
+        self._reading, self._storing = asyncio.Lock(), asyncio.Lock()
         self._catching_up: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._poll_now = asyncio.Event()  # ends the pause between two polls
-        self._took = 0.0  # how many seconds the last poll took
-        self._has_failed = False
+        self._poll_duration = 0.0  # seconds of the last poll
+        self._has_poll_failed = False
 
     # Followers.
 
     def follow(self, follower: ChangeFollower) -> bool:
-        """Pass changes to ``follower`` as long as it is wanted. Return False if it follows already.
+        """Pass changes to ``follower`` as long as it follows. Return False if it follows already.
 
-        It may receive changes from before. Call ``catch_up`` before to prevent that.
+        It may receive older changes. Call ``catch_up`` first to prevent that.
         """
         is_new = follower not in self._followers
         if is_new:
@@ -142,21 +141,21 @@ class ChangeFeed:
         if follower in self.local_followers:
             self.local_followers.remove(follower)
 
-    async def declare(self, models: Iterable[str]) -> None:
-        """Store an interest in models.
+    async def store_interests(self, models: Iterable[str]) -> None:
+        """Store the interest of this process in models.
 
         When this returns, all processes that save record their changes.
         """
-        async with self._declaring:
-            if due := self._due(models):
+        async with self._storing:
+            if due := self._interests_to_store(models):
                 now = time.monotonic()
                 wait = await threads.log.run(
-                    run_or_disconnect, change_log.declare, self._holder, due
+                    run_or_disconnect, change_log.store_interests, self._holder, due
                 )
                 change_log.watched.forget()
                 # Processes that save cache the interests. Until then they may record nothing.
                 await asyncio.sleep(wait)
-                self._declared.update(dict.fromkeys(due, now))
+                self._interests.update(dict.fromkeys(due, now))
 
     async def catch_up(self) -> None:
         """Deliver all earlier changes to the present followers, before another one is added.
@@ -175,19 +174,20 @@ class ChangeFeed:
             states = await threads.changes.run(change_log.number_all_changes)
             if not self._followers:
                 self._cursors = {alias: state.last for alias, state in states.items()}
-            while await self._read(states):
+            while await self._deliver_next_pages(states):
                 pass
 
-    async def _renew(self) -> None:
+    async def _renew_interests(self) -> None:
         """Renew the interests in followed models, before they expire."""
-        if due := self._due({model for one in self._followers for model in one.models}):
-            await threads.log.run(run_or_disconnect, change_log.declare, self._holder, due)
-            self._declared.update(dict.fromkeys(due, time.monotonic()))
+        models = {model for one in self._followers for model in one.models}
+        if due := self._interests_to_store(models):
+            await threads.log.run(run_or_disconnect, change_log.store_interests, self._holder, due)
+            self._interests.update(dict.fromkeys(due, time.monotonic()))
 
-    def _due(self, models: Iterable[str]) -> list[str]:
+    def _interests_to_store(self, models: Iterable[str]) -> list[str]:
         """Return the models whose interest is not stored, or must be renewed."""
         old = time.monotonic() - INTERESTS_RENEWAL_SECONDS
-        return sorted(model for model in models if self._declared.get(model, old) <= old)
+        return sorted(model for model in models if self._interests.get(model, old) <= old)
 
     # Polling.
 
@@ -211,24 +211,24 @@ class ChangeFeed:
             while self._followers or self.broadcaster:
                 await self._poll()
                 await self._pause()
-                self._remove_unwanted_followers()
+                self._remove_followers()
         finally:
             stream_wakeups().follow_changes(None)
             poller.poller().stop_if_idle()
 
-    def _remove_unwanted_followers(self) -> None:
-        wanted = [one for one in self._followers if one.is_wanted]
-        if self._followers and not wanted:
-            # The next follower begins with the changes that are committed after it came.
+    def _remove_followers(self) -> None:
+        remaining = [one for one in self._followers if one.is_following]
+        if self._followers and not remaining:
+            # Without cursors, the next follower gets only changes that are committed after it came.
             self._cursors.clear()
             self._listed.clear()
-        self._followers = wanted
+        self._followers = remaining
 
     async def _pause(self) -> None:
-        pause = max(self._interval(), DURATION_COST_FACTOR * self._took)
-        pause = min(pause, MAX_POLL_INTERVAL_SECONDS)
+        pause = max(self._interval(), DURATION_COST_FACTOR * self._poll_duration)
+        pause = min(pause, MAX_PAUSE_SECONDS)
         with suppress(TimeoutError):
-            async with asyncio.timeout(MAX_POLL_INTERVAL_SECONDS if self._has_failed else pause):
+            async with asyncio.timeout(MAX_PAUSE_SECONDS if self._has_poll_failed else pause):
                 await self._poll_now.wait()
 
     def _interval(self) -> float:
@@ -247,23 +247,23 @@ class ChangeFeed:
                 await self.broadcaster.broadcast(states)
             if self._followers:
                 await self._deliver(states)
-            self._has_failed = False
+            self._has_poll_failed = False
         except Busy:
             logger.debug("Poll of the change logs postponed: all threads are busy")
         except BROKEN as error:
             if codes(error) & LOCKS:
                 logger.debug("Poll of the change logs postponed: a transaction holds a lock")
                 return
-            self._has_failed = True
+            self._has_poll_failed = True
             logger.warning("Changes cannot be read: %s", error)
         except Exception:
-            self._has_failed = True
+            self._has_poll_failed = True
             logger.exception("Poll of the change logs failed")
 
     def _number_changes(self) -> dict[str, ChangeLogState]:
         began = time.perf_counter()
         found = change_log.number_all_changes()
-        self._took = time.perf_counter() - began
+        self._poll_duration = time.perf_counter() - began
         if any(state.waiting for state in found.values()):
             # There were more changes than one batch: poll again without a pause.
             self._loop.call_soon_threadsafe(self.wake)
@@ -272,13 +272,13 @@ class ChangeFeed:
     # Delivery.
 
     async def _deliver(self, states: ChangeLogStates) -> None:
-        await self._renew()
+        await self._renew_interests()
         async with self._reading:
-            if await self._read(states):
+            if await self._deliver_next_pages(states):
                 self.wake()
         await self._deliver_lists()
 
-    async def _read(self, states: ChangeLogStates) -> bool:
+    async def _deliver_next_pages(self, states: ChangeLogStates) -> bool:
         """Deliver the next page of every database. Return whether there is more."""
         more = False
         for alias, state in states.items():
@@ -315,8 +315,8 @@ class ChangeFeed:
 
     async def _deliver_lists(self) -> None:
         now = time.monotonic()
-        if self._listed and now >= self._listed_at + LISTING_INTERVAL_SECONDS:
-            self._listed_at = now
+        if self._listed and now >= self._lists_passed_on_at + LISTING_INTERVAL_SECONDS:
+            self._lists_passed_on_at = now
             # Copied and cleared before the first await: changes that come meanwhile wait again.
             waiting = dict(self._listed)
             self._listed.clear()
@@ -327,7 +327,8 @@ class ChangeFeed:
         for follower in list(self._followers) if changes else ():
             await follower.receive(server, changes)
 
-    def deliver_local(self, server: str, changes: ChangeSet, *, to_sessions: bool) -> None:
+    def pass_on_local(self, server: str, changes: ChangeSet, *, to_sessions: bool) -> None:
+        """Pass on changes that only this process knows of, ``to_sessions`` also to sessions."""
         followers = [*self.local_followers]
         if to_sessions and self.broadcaster is not None:
             followers.append(self.broadcaster)
@@ -341,17 +342,18 @@ class ChangeFeed:
 change_feed = Service(ChangeFeed)
 
 
-def has_clients() -> bool:
+def has_followers() -> bool:
     """Whether anything in this process receives changes. May be called from any thread."""
     return any(feed.local_followers or feed.broadcaster for _, feed in change_feed.instances())
 
 
-def deliver_here(server: str, changes: ChangeSet) -> None:
+def deliver_local_changes(server: str, changes: ChangeSet) -> None:
     """Deliver changes that only this process knows of. May be called from any thread."""
-    # Sessions belong to no event loop. One broadcaster must notify them, and not each of several.
+    # Sessions belong to no event loop. If each of several broadcasters got the changes, a session
+    # would be notified several times.
     to_sessions = True
     for loop, feed in change_feed.instances():
-        deliver = partial(feed.deliver_local, server, changes, to_sessions=to_sessions)
+        deliver = partial(feed.pass_on_local, server, changes, to_sessions=to_sessions)
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(deliver)
             to_sessions = to_sessions and feed.broadcaster is None
@@ -360,7 +362,7 @@ def deliver_here(server: str, changes: ChangeSet) -> None:
 def _page_after(alias: str, cursor: int, last: int) -> Page:
     """Return the page after ``cursor``. If a backup was restored, the page is not whole.
 
-    ``last`` may be older than the cursor, because the catching up of a new listener has read on.
+    ``last`` may be older than the cursor: ``catch_up`` has read further meanwhile.
     """
     if last < cursor and (now := change_log.read_state(alias).last) < cursor:
         return Page(now, (), False)

@@ -9,6 +9,7 @@ commit. The previous flags of a user are queried only if they are written and a 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -100,8 +101,9 @@ def user_saved(
     before = vars(instance).pop(_BEFORE, None)
     flags = () if created else _written(instance, update_fields, raw)
     other = {name for name in flags if before is None or before.get(name) != vars(instance)[name]}
-    users = group_membership.users_of(instance, using) if other else ()
-    if users and "is_active" in other and not instance.is_active:
+    if not other or not (users := group_membership.users_of(instance, using)):
+        return
+    if "is_active" in other and not instance.is_active:
         record_ended_credentials(*users, using=using)
     else:
         record_user_changes(*users, using=using)
@@ -119,11 +121,19 @@ def _may_exist(instance: Model, raw: bool) -> bool:
 
 def _written(user: Any, update_fields: Collection[str] | None, raw: bool) -> list[str]:
     """Return the flags that a save writes. ``loaddata`` does not write fields of parent models."""
-    meta = user._meta.concrete_model._meta
-    fields = meta.local_concrete_fields if raw else meta.concrete_fields
-    known = {field.attname for field in fields} - user.get_deferred_fields()
-    written = known if update_fields is None else known.intersection(update_fields)
-    return [name for name in FLAGS if name in written]
+    return [
+        name
+        for name in _flags_of(user._meta.concrete_model, raw)
+        if name in vars(user)  # else it is deferred
+        and (update_fields is None or name in update_fields)
+    ]
+
+
+@lru_cache(maxsize=16)  # each save of a user needs it
+def _flags_of(model: type[Model], is_raw: bool) -> list[str]:
+    fields = model._meta.local_concrete_fields if is_raw else model._meta.concrete_fields
+    names = {field.attname for field in fields}
+    return [name for name in FLAGS if name in names]
 
 
 # Signal receivers for groups, permissions and their relations.

@@ -5,7 +5,7 @@ These clients are open ``subscriptions/listen`` requests and stdio connections. 
 all changes that are committed after its acknowledgement, in any process. If changes may have been
 missed, it is notified as if everything had changed.
 
-``SubscriptionFilter`` has what one client asked for, by ``resources/subscribe`` or
+``ClientSubscriptions`` has what one client asked for, by ``resources/subscribe`` or
 ``subscriptions/listen``. The client is notified of a resource if it can see it now or could see it
 before the change, because the row may be deleted or hidden now. A notification contains the URI and
 no field values. Several changes of one thing become one notification. The acknowledgement of a
@@ -26,10 +26,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ..calls.callers import renewed
+from ..calls.callers import reload_valid_principals
 from ..calls.execution import surrounded_job
 from ..calls.methods import capabilities
-from ..calls.rate_limits import MAX_SUBSCRIPTIONS
+from ..calls.throttling import MAX_SUBSCRIPTIONS
 from ..calls.visibility import AnyRow, label_in, label_of, visible
 from ..declarations.request import Request
 from ..exceptions import Busy
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ..auth.principal import Principal
     from ..declarations.server import Server
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.storage")
 LISTS = ("tools", "prompts", "resources")
 FILTERS = {
     "tools": "toolsListChanged",
@@ -58,6 +58,7 @@ FILTERS = {
 MAX_LISTENS = 100  # open ``subscriptions/listen`` requests of one connection
 MAX_LISTED_URIS = 1_000  # URIs in lists that the client could see, stored for each client
 URIS_PER_CHECK = 500  # URIs in one visibility check
+LOOKUP_CONCURRENCY = 4  # principals whose visibility is queried at the same time
 BUSY_RETRY_SECONDS = 0.5  # until a visibility check is retried
 ERROR_RETRY_SECONDS = 5.0  # until a check of principals that failed is repeated
 CHECK_POSTPONED = "Notifications postponed, because visibility cannot be checked now: %s"
@@ -67,18 +68,18 @@ CHECK_POSTPONED = "Notifications postponed, because visibility cannot be checked
 class ListenRequest:
     """One open ``subscriptions/listen``."""
 
-    wanted: JSON
+    filters: JSON  # ``notifications`` of the request
     ended: asyncio.Future[None]
     uris: frozenset[str] = frozenset()
 
     def wants_list(self, name: str) -> bool:
-        return bool(self.wanted.get(FILTERS[name]))
+        return bool(self.filters.get(FILTERS[name]))
 
 
-class SubscriptionFilter:
+class ClientSubscriptions:
     """What one connected client asked for. Used in the event loop of its connection only.
 
-    ``take`` receives all changes of the server and keeps those that concern the client.
+    ``add_changes`` takes all changes of the server and keeps those that concern the client.
     """
 
     def __init__(
@@ -112,60 +113,62 @@ class SubscriptionFilter:
             self._listed.clear()
             self._principal_key = principal.key
 
-    def subscribe(self, uri: str, place: str = "") -> None:
+    def subscribe(self, uri: str, row_ref: str = "") -> None:
         """Subscribe to ``uri``, which the principal can see. Raise ``Busy`` at the limit."""
-        self._check_room([uri])
+        self._check_limit([uri])
         self._subscribed.add(uri)
-        self._set_visible({uri: place})
+        self._set_visible({uri: row_ref})
 
     def unsubscribe(self, uri: str) -> None:
         self._subscribed.discard(uri)
-        self._forget()
+        self._drop_unused_uris()
 
-    async def listen(self, id: Id, wanted: JSON, places: Mapping[str, str] | None = None) -> None:
+    async def listen(
+        self, id: Id, filters: JSON, row_refs: Mapping[str, str] | None = None
+    ) -> None:
         """Acknowledge a listen request, and return when the client or the server has ended it.
 
         Raise ``Busy`` at the limits.
         """
-        uris = frozenset(wanted.get("resourceSubscriptions", ()))
+        uris = frozenset(filters.get("resourceSubscriptions", ()))
         if len(self._listens) >= MAX_LISTENS:
             raise Busy("There are too many listens.")
-        self._check_room(uris)
-        listen = ListenRequest(wanted, asyncio.get_running_loop().create_future(), uris)
+        self._check_limit(uris)
+        listen = ListenRequest(filters, asyncio.get_running_loop().create_future(), uris)
         self._listens[id] = listen
-        self._set_visible({uri: (places or {}).get(uri, "") for uri in uris})
+        self._set_visible({uri: (row_refs or {}).get(uri, "") for uri in uris})
         # No ``await`` between the registration above and the acknowledgement below: a notification
         # in between would precede the acknowledgement.
         try:
-            acknowledged = {"notifications": wanted, "_meta": {SUBSCRIPTION_ID: id}}
+            acknowledged = {"notifications": filters, "_meta": {SUBSCRIPTION_ID: id}}
             self._notify(LATEST, "notifications/subscriptions/acknowledged", acknowledged)
             await listen.ended
         finally:
             del self._listens[id]
-            self._forget()
+            self._drop_unused_uris()
 
-    def _check_room(self, uris: Collection[str]) -> None:
+    def _check_limit(self, uris: Collection[str]) -> None:
         listened = sum(len(listen.uris) for listen in self._listens.values())
         if len(self._subscribed) + listened + len(uris) > MAX_SUBSCRIPTIONS:
             raise Busy("There are too many subscriptions.")
 
-    def _set_visible(self, seen: Mapping[str, str]) -> None:
-        self._visible |= seen.keys()
-        for uri, place in seen.items():
-            if (before := self._row_of.get(uri)) != place:
+    def _set_visible(self, row_refs: Mapping[str, str]) -> None:
+        self._visible |= row_refs.keys()
+        for uri, row_ref in row_refs.items():
+            if (before := self._row_of.get(uri)) != row_ref:
                 if before is not None:
                     self._leave(uri, before)
-                self._row_of[uri] = place
-                self._uris_of_row[place].add(uri)
+                self._row_of[uri] = row_ref
+                self._uris_of_row[row_ref].add(uri)
 
-    def _leave(self, uri: str, place: str) -> None:
-        self._uris_of_row[place].discard(uri)
-        if not self._uris_of_row[place]:
-            del self._uris_of_row[place]
+    def _leave(self, uri: str, row_ref: str) -> None:
+        self._uris_of_row[row_ref].discard(uri)
+        if not self._uris_of_row[row_ref]:
+            del self._uris_of_row[row_ref]
 
-    def _forget(self) -> None:
-        """Drop the state of URIs that no subscription or listen wants any more."""
-        wanted = self._subscribed.union(*(listen.uris for _, listen in self._listening))
+    def _drop_unused_uris(self) -> None:
+        """Drop the state of URIs that no subscription and no listen request has."""
+        wanted = self._subscribed.union(*(listen.uris for _, listen in self._open_listens))
         self._visible &= wanted
         for uri in self._row_of.keys() - wanted:
             self._leave(uri, self._row_of.pop(uri))
@@ -178,7 +181,7 @@ class SubscriptionFilter:
         """
         return bool(self._row_of or self._listens)
 
-    def end(self) -> list[Id]:
+    def end_listens(self) -> list[Id]:
         """End every listen: notify the client, and let each request return its result.
 
         Return the request ids.
@@ -187,23 +190,23 @@ class SubscriptionFilter:
         for id, listen in open:
             self._notify(LATEST, "notifications/cancelled", {"requestId": id} | _tag(id))
             listen.ended.set_result(None)
-        self._forget()
+        self._drop_unused_uris()
         return [id for id, _ in open]
 
     # Changes.
 
-    def take(self, changes: ChangeSet) -> bool:
-        """Store the changes that concern the client. Return whether the caller must ``send`` them.
+    def add_changes(self, changes: ChangeSet) -> bool:
+        """Store the changes that concern the client. Return whether the caller must send them.
 
-        False if they do not concern it, or if a running ``send`` will include them.
+        False if they do not concern it, or if a running ``send_together`` will include them.
         """
         mine = self._wanted_of(changes)
         if not mine:
             return False
         self._pending.add(mine)
         self._limit_pending()
-        begin, self._is_sending = not self._is_sending, True
-        return begin
+        must_send, self._is_sending = not self._is_sending, True
+        return must_send
 
     def _limit_pending(self) -> None:
         """Limit the stored URIs of lists: replace the oldest by ``AnyRow`` of their model.
@@ -239,11 +242,7 @@ class SubscriptionFilter:
             found += [uri for uri, at in self._row_of.items() if label_in(at) in changes.models]
         return found
 
-    async def send(self) -> None:
-        """Check the visibility of the stored changes, and send the notifications."""
-        await send_together([self])
-
-    def take_pending(self) -> ChangeSet:
+    def pop_pending(self) -> ChangeSet:
         """Remove and return the stored changes."""
         changes, self._pending = self._pending, ChangeSet()
         return changes
@@ -254,50 +253,54 @@ class SubscriptionFilter:
         self._pending = changes
 
     def finish_sending(self) -> None:
-        """Note that no ``send`` is running."""
+        """Note that no ``send_together`` is running."""
         self._is_sending = False
 
-    def send_visible(self, changes: ChangeSet, seen: Mapping[str, str]) -> None:
-        """Send notifications of what is visible now (``seen``) or was visible before."""
+    def send_visible(self, changes: ChangeSet, visible_now: Mapping[str, str]) -> None:
+        """Send notifications of what is visible now or was visible before."""
         for uri in changes.uris:
-            if uri in seen or uri in self._visible:
-                self._update(uri)
+            if uri in visible_now or uri in self._visible:
+                self._notify_updated(uri)
         for uri in changes.doubted.keys() - changes.uris.keys():
-            if (uri in seen) != (uri in self._visible):
-                self._update(uri)
-        if self._update_listed(changes, seen):
+            if (uri in visible_now) != (uri in self._visible):
+                self._notify_updated(uri)
+        if self._update_listed(changes, visible_now):
             changes.list_names["resources"] = None
         for name in changes.list_names:
-            self._change(name)
-        looked = changes.uris | changes.doubted
-        self._visible.difference_update(looked)
-        self._set_visible({uri: seen[uri] for uri in looked if uri in seen and uri in self._row_of})
+            self._notify_list_changed(name)
+        checked = changes.uris | changes.doubted
+        self._visible.difference_update(checked)
+        visible = checked.keys() & visible_now.keys() & self._row_of.keys()
+        self._set_visible({uri: visible_now[uri] for uri in visible})
 
-    def _update_listed(self, changes: ChangeSet, seen: Mapping[str, str]) -> bool:
-        seen_before = self._visible.union(self._listed)
-        found = [uri for uri in changes.listed_uris if uri in seen or uri in seen_before]
+    def _update_listed(self, changes: ChangeSet, visible_now: Mapping[str, str]) -> bool:
+        """Store which listed URIs are visible now. Return whether the client's list changed."""
+        visible_before = self._visible.union(self._listed)
+        has_changed = any(
+            uri in visible_now or uri in visible_before for uri in changes.listed_uris
+        )
         for uri in changes.listed_uris:
             self._listed.pop(uri, None)
-            if uri in seen:
+            if uri in visible_now:
                 self._listed[uri] = None
         _shorten(self._listed)
-        return bool(found)
+        return has_changed
 
     # Notifications.
 
-    def _update(self, uri: str) -> None:
+    def _notify_updated(self, uri: str) -> None:
         params = {"uri": uri}
         if self._is_open and uri in self._subscribed:
             self._notify(self._connection.revision, "notifications/resources/updated", params)
-        for id, listen in self._listening:
+        for id, listen in self._open_listens:
             if uri in listen.uris:
                 self._notify(LATEST, "notifications/resources/updated", params | _tag(id))
 
-    def _change(self, name: str) -> None:
+    def _notify_list_changed(self, name: str) -> None:
         method = f"notifications/{name}/list_changed"
         if self._is_open and name in capabilities(self.server):
             self._notify(self._connection.revision, method, {})
-        for id, listen in self._listening:
+        for id, listen in self._open_listens:
             if listen.wants_list(name):
                 self._notify(LATEST, method, _tag(id))
 
@@ -308,14 +311,14 @@ class SubscriptionFilter:
         """
         if self._is_open and name in capabilities(self.server):
             return True
-        return any(listen.wants_list(name) for _, listen in self._listening)
+        return any(listen.wants_list(name) for _, listen in self._open_listens)
 
     @property
     def _is_open(self) -> bool:
         return self._connection.state.phase is Phase.OPEN
 
     @property
-    def _listening(self) -> list[tuple[Id, ListenRequest]]:
+    def _open_listens(self) -> list[tuple[Id, ListenRequest]]:
         return [(id, one) for id, one in self._listens.items() if not one.ended.done()]
 
     def _notify(self, revision: Revision, method: str, params: JSON) -> None:
@@ -345,7 +348,7 @@ def _tag(id: Id) -> JSON:
 
 
 async def send_together(
-    filters: Sequence[SubscriptionFilter],
+    subscriptions: Sequence[ClientSubscriptions],
     principal: Callable[[], Awaitable[Principal]] | None = None,
     slots: asyncio.Semaphore | None = None,
 ) -> None:
@@ -354,15 +357,15 @@ async def send_together(
     Changes that arrive meanwhile are sent too. Each visibility check takes one of the ``slots``.
     """
     try:
-        while changes := [(one, taken) for one in filters if (taken := one.take_pending())]:
-            await _send_pending(changes, principal or filters[0].principal, slots)
+        while changes := [(one, taken) for one in subscriptions if (taken := one.pop_pending())]:
+            await _send_pending(changes, principal or subscriptions[0].principal, slots)
     finally:
-        for one in filters:
+        for one in subscriptions:
             one.finish_sending()
 
 
 async def _send_pending(
-    changes: list[tuple[SubscriptionFilter, ChangeSet]],
+    changes: list[tuple[ClientSubscriptions, ChangeSet]],
     principal: Callable[[], Awaitable[Principal]],
     slots: asyncio.Semaphore | None,
 ) -> None:
@@ -383,27 +386,27 @@ async def _send_pending(
         # The project's code failed, so it is unknown who may see the resources. Changes of lists
         # name no resource and are safe to send.
         logger.exception("Resource notifications not sent: visibility cannot be checked")
-        for listening, one in changes:
-            listening.send_visible(ChangeSet(list_names=one.list_names), {})
+        for subscriptions, one in changes:
+            subscriptions.send_visible(ChangeSet(list_names=one.list_names), {})
         return
-    for listening, one in changes:
-        listening.send_visible(one, seen)
+    for subscriptions, one in changes:
+        subscriptions.send_visible(one, seen)
 
 
-async def _postpone(changes: list[tuple[SubscriptionFilter, ChangeSet]], error: Exception) -> None:
+async def _postpone(changes: list[tuple[ClientSubscriptions, ChangeSet]], error: Exception) -> None:
     """Store the changes again, and wait before the next attempt of ``send_together``."""
     logger.log(logging.WARNING if is_away(error) else logging.DEBUG, CHECK_POSTPONED, error)
-    for listening, one in changes:
-        listening.put_back(one)
+    for subscriptions, one in changes:
+        subscriptions.put_back(one)
     await asyncio.sleep(BUSY_RETRY_SECONDS)
 
 
 async def visible_uris(
-    one: SubscriptionFilter, uris: Sequence[str], principal: Principal
+    subscriptions: ClientSubscriptions, uris: Sequence[str], principal: Principal
 ) -> dict[str, str]:
     """Return the visible ``uris`` with their rows: one query for each model resource."""
     seen: dict[str, str] = {}
-    request = Request(principal, one.server, host=one.host)
+    request = Request(principal, subscriptions.server, host=subscriptions.host)
     for start in range(0, len(uris), URIS_PER_CHECK):
         some = uris[start : start + URIS_PER_CHECK]
         seen |= await surrounded_job(request, lambda some=some: visible(request, some))  # type: ignore[misc]
@@ -412,18 +415,17 @@ async def visible_uris(
 
 # Listeners.
 
-LOOKUP_CONCURRENCY = 4  # principals whose visibility is queried at the same time
 LOCAL_ONLY = "Clients are not notified of changes by other processes: %s"
 
 
 class ChangeListener(Protocol):
     """One connection that receives notifications."""
 
-    listening: SubscriptionFilter
+    subscriptions: ClientSubscriptions
 
     @property
     def principal(self) -> Principal | None:
-        """The principal that it acts for, or None if ``listening.principal()`` loads it."""
+        """The principal that it acts for, or None if ``subscriptions.principal()`` loads it."""
         ...
 
     def renew(self, principal: Principal) -> None:
@@ -435,7 +437,7 @@ class ChangeListener(Protocol):
         ...
 
     def end(self) -> None:
-        """Close it, because its token was revoked or its user is inactive."""
+        """Close the connection, because its token was revoked or its user is inactive."""
         ...
 
     def complete(self, id: str) -> None:
@@ -455,12 +457,12 @@ class ListenerRegistry:
         self._slots = asyncio.Semaphore(LOOKUP_CONCURRENCY)
 
     @property
-    def is_wanted(self) -> bool:
+    def is_following(self) -> bool:
         return bool(self._wanted)
 
     @property
     def is_eager(self) -> bool:
-        return any(listener.listening.is_eager for listener in self._listeners)
+        return any(listener.subscriptions.is_eager for listener in self._listeners)
 
     @property
     def models(self) -> Iterable[str]:
@@ -478,14 +480,18 @@ class ListenerRegistry:
 
         Without a table of changes, or without a database, it gets only changes of this process.
         """
-        if not environment().shares_database:  # changes are delivered without a log
+        if not environment().is_shared():
             return
         # The order matters: first the interest, so that changes are recorded, then the cursors,
         # then the listener. In another order it could miss a change or get one from before.
-        wanted = {ANYTHING, *models, *(listed_models(listener.listening.server) if lists else ())}
+        wanted = {
+            ANYTHING,
+            *models,
+            *(listed_models(listener.subscriptions.server) if lists else ()),
+        }
         feed = change_feed()
         try:
-            await feed.declare(wanted)
+            await feed.store_interests(wanted)
         except Busy:
             raise
         except BROKEN:
@@ -497,9 +503,9 @@ class ListenerRegistry:
             logger.warning(LOCAL_ONLY, error)
             return
         await feed.catch_up()
-        if listener not in self._listeners:  # it was removed meanwhile, and nobody would again
+        if listener not in self._listeners:  # removed meanwhile, and nothing would remove it again
             return
-        # A stdio connection is admitted again with each subscription.
+        # A stdio connection calls ``follow`` again for each subscription.
         before = self._listeners[listener]
         self._listeners[listener] = before | wanted
         self._wanted.update(wanted - before)
@@ -515,7 +521,9 @@ class ListenerRegistry:
     async def receive(self, server: str, changes: ChangeSet) -> None:
         """Notify the listeners of a server."""
         users = [
-            one.listening.user for one in self._listeners if one.listening.server.name == server
+            one.subscriptions.user
+            for one in self._listeners
+            if one.subscriptions.server.name == server
         ]
         if users:
             self.notify(server, await replace_groups_by_members(changes, users))
@@ -525,14 +533,14 @@ class ListenerRegistry:
 
     def notify(self, server: str, changes: ChangeSet) -> None:
         theirs = [
-            listener for listener in self._listeners if listener.listening.server.name == server
+            listener for listener in self._listeners if listener.subscriptions.server.name == server
         ]
         for id in changes.completed_elicitations:
             for listener in theirs:
                 listener.complete(id)
-        begin = [listener for listener in theirs if listener.listening.take(changes)]
-        if begin:
-            self._start(self._notify(begin))
+        to_notify = [listener for listener in theirs if listener.subscriptions.add_changes(changes)]
+        if to_notify:
+            self._start(self._notify(to_notify))
 
     def _start(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
@@ -571,14 +579,14 @@ class ListenerRegistry:
             listener for listener, stays in zip(listeners, stay, strict=True) if not stays
         ):
             listener.end()
-            listener.listening.finish_sending()
+            listener.subscriptions.finish_sending()
         left = [listener for listener, stays in zip(listeners, stay, strict=True) if stays]
         await asyncio.gather(*(self._notify_group(some) for some in _by_principal(left)))
 
     def _retry_later(self, listeners: list[ChangeListener]) -> None:
         """Log the current exception, and notify the listeners later.
 
-        Until then it is unknown whether their tokens are valid. The filters keep the changes.
+        Until then it is unknown whether their tokens are valid. The changes are kept.
         """
         logger.exception("Notifications postponed: principals cannot be checked")
         self._start(self._retry(listeners))
@@ -591,19 +599,19 @@ class ListenerRegistry:
         one = listeners[0]
 
         async def principal() -> Principal:
-            return one.principal or await one.listening.principal()
+            return one.principal or await one.subscriptions.principal()
 
-        filters = [listener.listening for listener in listeners]
-        await send_together(filters, principal, self._slots)
+        subscriptions = [listener.subscriptions for listener in listeners]
+        await send_together(subscriptions, principal, self._slots)
 
     async def _reload(
         self, principals: Iterable[Principal]
     ) -> tuple[dict[object, Principal], Collection[str]]:
-        """Call ``callers.renewed``, and retry while the database is down."""
-        wanted = {_name(one): one for one in principals}
+        """Call ``callers.reload_valid_principals``, and retry while the database is down."""
+        wanted = {_visibility_key(one): one for one in principals}
         while wanted:
             try:
-                return await threads.lookups.run(run_or_disconnect, renewed, wanted)
+                return await threads.lookups.run(run_or_disconnect, reload_valid_principals, wanted)
             except Busy:
                 logger.debug("Users of listeners are reloaded later: all threads are busy")
             except BROKEN as error:
@@ -623,8 +631,12 @@ def _by_principal(listeners: Iterable[ChangeListener]) -> list[list[ChangeListen
     """Group listeners that can see the same. One without a known principal is alone."""
     found: dict[object, list[ChangeListener]] = defaultdict(list)
     for listener in listeners:
-        who = listener.principal
-        found[listener if who is None else (*_name(who), listener.listening.host)].append(listener)
+        principal = listener.principal
+        found[
+            listener
+            if principal is None
+            else (*_visibility_key(principal), listener.subscriptions.host)
+        ].append(listener)
     return list(found.values())
 
 
@@ -634,21 +646,21 @@ async def _renew(
     """Set the listener's reloaded principal. Return whether its token is still valid."""
     if (before := listener.principal) is None:
         return True
-    if (now := fresh.get(_name(before))) is None:
+    if (now := fresh.get(_visibility_key(before))) is None:
         return False
     listener.renew(now)  # the old user caches permissions that may have changed
     return before.key not in unverified or await listener.is_token_valid()
 
 
-def _name(principal: Principal) -> tuple[str, object]:
+def _visibility_key(principal: Principal) -> tuple[str, object]:
     """Return a key that differs for principals that may see different things."""
     return principal.key, None if principal.auth is None else principal.auth.scopes
 
 
-def followed_models(wanted: JSON, places: Mapping[str, str]) -> tuple[set[str], bool]:
+def followed_models(filters: JSON, row_refs: Mapping[str, str]) -> tuple[set[str], bool]:
     """Return the models that a listen request follows, and whether it follows resource lists."""
-    models = {label_in(one) for one in places.values() if one}
-    return models, bool(wanted.get("resourcesListChanged"))
+    models = {label_in(one) for one in row_refs.values() if one}
+    return models, bool(filters.get("resourcesListChanged"))
 
 
 def listed_models(server: Server) -> set[str]:

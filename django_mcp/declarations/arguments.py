@@ -49,19 +49,20 @@ from pydantic_core import (
 from ..exceptions import InvalidArguments
 from ..protocol.http_rules import Mirrored, check_parameters
 from . import schemas
-from .completions import Complete, Completer, choices_of, completer_problem, completer_with
+from .completions import Complete, Completer, completer_problem, get_completer, literal_values
 from .content import json_problem
 from .declaration import argument_descriptions, is_model_resource
+from .redaction import Redaction
 from .type_schemas import ArgumentSchema, arguments_validator, holds, is_model
 
 if TYPE_CHECKING:
     from django.core.checks import CheckMessage
 
     from .declaration import Declaration
-    from .model_resources import ModelResource
+    from .model_rows import ModelRows
     from .request import Request
 
-Find = Callable[[type[models.Model], Any], "ModelResource"]
+Find = Callable[[type[models.Model], Any], "ModelRows"]
 MAX_KEYS_PER_ARGUMENT = 100
 SAFE_INTEGER = 2**53 - 1  # the largest integer that every JSON parser reads exactly
 KEY_OR_URI = ["integer", "string"]  # the types of an argument that names a row
@@ -137,7 +138,7 @@ class KeyBinding:
     rows show them, even if the URI identifies rows by another field.
     """
 
-    resource: ModelResource
+    resource: ModelRows
     many: bool = False
     relation: bool = False
 
@@ -175,12 +176,14 @@ class KeyBinding:
         """Return the lookup and the key in ``value``, which is a key or a URI of the resource."""
         resource = self.resource
         try:
-            return resource._related_key(value) if self.relation else resource._named_key(value)
+            if self.relation:
+                return resource._related_lookup_and_key(value)
+            return resource._lookup_and_key(value)
         except ValueError:
             raise row_not_found(resource, value) from None
 
 
-def row_not_found(resource: ModelResource, key: Any, purpose: str = "") -> InvalidArguments:
+def row_not_found(resource: ModelRows, key: Any, purpose: str = "") -> InvalidArguments:
     """Return the error for a row that does not exist, and for a row that the user may not see."""
     shown = key if isinstance(key, int) else repr(str(key)[:80])
     return InvalidArguments(f"There is no {resource._verbose_name} {shown}{purpose}.")
@@ -265,11 +268,11 @@ class Parameter:
     def completer(self) -> Completer | None:
         """The completer of the argument, or None."""
         if self.complete is not None:
-            return completer_with(self.complete)
+            return get_completer(self.complete)
         if self.binding is not None:
             return self.binding.resource._complete
-        choices = choices_of(self.annotation)
-        return completer_with(Complete(choices)) if choices else None
+        choices = literal_values(self.annotation)
+        return get_completer(Complete(choices)) if choices else None
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
@@ -310,11 +313,11 @@ def _may_be_request(parameter: inspect.Parameter) -> bool:
     False if its name and its annotation are those of an argument. Then the author has probably
     forgotten the request.
     """
-    from .request import Request
-
     kind = parameter.annotation
     if parameter.name == "request" or kind in (parameter.empty, Any, object):
         return True
+    from .request import Request
+
     if isinstance(kind, type):
         return getattr(kind, "_is_protocol", False) or issubclass(kind, Request)
     return not typing.get_args(kind) or holds(kind, Request)
@@ -380,6 +383,11 @@ class Arguments:
     validator: SchemaValidator | None = None
     handwritten: bool = False
     anything: bool = True
+
+    @cached_property
+    def redaction(self) -> Redaction:
+        """Masks secrets in arguments, for the audit log and for approvals."""
+        return Redaction(self.schema)
 
     # Reading.
 
@@ -466,7 +474,7 @@ class Arguments:
         return bool(self.bindings)
 
     @property
-    def resources(self) -> list[ModelResource]:
+    def resources(self) -> list[ModelRows]:
         """The model resources whose rows the arguments name."""
         return [binding.resource for binding in self.bindings.values()]
 

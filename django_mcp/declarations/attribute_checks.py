@@ -21,14 +21,16 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.functional import Promise
 
-if TYPE_CHECKING:
-    from .declaration import Declaration
+from .fields.full_text import FullTextSearch
+from .fields.vectors import VectorSearch
+from .ui import UI
 
+T = TypeVar("T")
 PACKAGE = __name__.partition(".")[0]
 HOOKS = ("has_", "get_", "save_", "delete_", "form_")
 # Mixins of this module restrict views of Django and nothing else.
@@ -61,6 +63,11 @@ OTHER_FRAMEWORKS = {
         ("exclude", "exclude_fields", "excluded_fields", "get_exclude", "get_fieldsets"), "fields"
     ),
     "readonly_field": "readonly_fields",
+    **dict.fromkeys(
+        ("rate_limit", "ratelimit", "throttle_classes", "throttle_rate", "throttle_scope"),
+        "throttle",
+    ),
+    "get_throttles": "throttle",
     "read_only_fields": "readonly_fields",
     "get_permissions": "has_permission",
     "queryset": "get_queryset",
@@ -73,8 +80,9 @@ OTHER_FRAMEWORKS = {
 }  # fmt: skip
 # Options that restrict clients. A method whose name is nearly one of these is an error.
 RESTRICTING_OPTIONS = frozenset((
-    "exclude", "fields", "filter_fields", "listed", "operation_permissions", "operations",
-    "permission", "read_only", "readonly_fields", "search_fields",
+    "aggregate_fields", "exclude", "fields", "filter_fields", "group_fields", "listed",
+    "operation_permissions", "operations", "permission", "read_only", "readonly_fields",
+    "search_fields", "throttle",
 ))  # fmt: skip
 # Names of ``OTHER_FRAMEWORKS`` that restrict nothing on a class without rows.
 ROW_METHODS = ("get_queryset", "save_model", "delete_model")
@@ -113,15 +121,16 @@ class PublicClass:
         return [*self.options, *self.hooks]
 
 
-def unknown_attributes(declaration: Declaration) -> Iterator[tuple[str, str]]:
+def unknown_attributes(
+    instance: object, kind: str, options: Collection[str]
+) -> Iterator[tuple[str, str]]:
     """Yield a message and a hint for each attribute of the project's classes that nothing reads."""
-    cls = type(declaration)
-    ours: type[Declaration] = next(one for one in cls.__mro__ if is_ours(one))
+    cls, ours = type(instance), own_class(instance)
     hooks = {name for name, _ in inspect.getmembers(ours, callable) if name.startswith(HOOKS)}
-    fields = getattr(declaration, "fields", None)
+    fields = getattr(instance, "fields", None)
     # A method that is named in ``fields`` shows a value: it is used, whatever its name.
     shown = {*fields} if isinstance(fields, list | tuple) and all_text(fields) else set()
-    return unknown_names(cls, PublicClass(ours, declaration._kind, ours._options(), hooks), shown)
+    return unknown_names(cls, PublicClass(ours, kind, options, hooks), shown)
 
 
 def unknown_names(
@@ -158,7 +167,7 @@ def unknown_names(
             else:
                 hint = _hint_for_value(base, name, in_mixin)
             if hint:
-                yield f"Nothing reads {one.__qualname__}.{name} of a {base.kind}.", hint
+                yield f"{one.__qualname__}.{name} has no effect on a {base.kind}.", hint
         written.update(vars(one))
 
 
@@ -183,7 +192,7 @@ def misnamed_in_verifier(cls: type) -> str | None:
 
     protocols = (
         principal.TokenVerifier, principal.RevokingVerifier, principal.ChallengingVerifier,
-        principal.GrantingVerifier, principal.IssuingVerifier, principal.LookupVerifier,
+        principal.ApplicationVerifier, principal.IssuingVerifier, principal.LookupVerifier,
     )  # fmt: skip
     known = {name for one in protocols for name in vars(one) if not name.startswith("_")}
     own = [name for one in cls.__mro__ if not is_ours(one) for name in vars(one)]
@@ -196,15 +205,15 @@ def misnamed_in_verifier(cls: type) -> str | None:
     return next((f"{message} {hint}" for message, hint in unknown_names(cls, base)), None)
 
 
-def require_method(declaration: Declaration) -> None:
-    """Raise ``ImproperlyConfigured`` if the class lacks the method that does its work."""
-    cls, entry = type(declaration), declaration._entry_method
-    if declaration._function is not None or not _is_unwritten(cls, entry):
+def require_method(instance: object, name: str) -> None:
+    """Raise ``ImproperlyConfigured`` if the project's class lacks the method that does its work."""
+    cls = type(instance)
+    if not _is_unwritten(cls, name):
         return
-    own = [name for one in cls.__mro__ if not is_ours(one) for name in vars(one)]
-    near = difflib.get_close_matches(entry, [name for name in own if name[0] != "_"], 1)
-    meant = f" Did you mean {entry!r} by {near[0]!r}?" if near else ""
-    raise ImproperlyConfigured(f"{cls.__qualname__} has no method {entry!r}.{meant}")
+    own = [each for one in cls.__mro__ if not is_ours(one) for each in vars(one)]
+    near = difflib.get_close_matches(name, [each for each in own if each[0] != "_"], 1)
+    meant = f" Did you mean {name!r} by {near[0]!r}?" if near else ""
+    raise ImproperlyConfigured(f"{cls.__qualname__} has no method {name!r}.{meant}")
 
 
 def _is_unwritten(cls: type, name: str) -> bool:
@@ -216,6 +225,11 @@ def _is_unwritten(cls: type, name: str) -> bool:
 
 def is_ours(cls: type) -> bool:
     return cls.__module__.partition(".")[0] == PACKAGE
+
+
+def own_class(instance: T) -> type[T]:
+    """Return the class of this package that the class of ``instance`` is or extends."""
+    return next(one for one in type(instance).__mro__ if is_ours(one))
 
 
 def all_text(values: Iterable[Any]) -> bool:
@@ -298,31 +312,36 @@ TYPES: Mapping[str, tuple[str, Any]] = {
     "datetime": ("a datetime", lambda value: isinstance(value, datetime)),
     "Sequence[str]": ("a list of names", lambda value: _is_list(value) and all_text(value)),
     "Sequence[Icon]": ("a list of mcp.Icon", _is_list),
+    "FullTextSearch": ("mcp.FullTextSearch()", lambda value: isinstance(value, FullTextSearch)),
+    "UI": ("mcp.UI(...)", lambda value: isinstance(value, UI)),
+    "VectorSearch": ("mcp.VectorSearch()", lambda value: isinstance(value, VectorSearch)),
     "Mapping[str, Any]": ("a dict", lambda value: isinstance(value, Mapping)),
     "Mapping[str, str]": ("a dict", lambda value: isinstance(value, Mapping)),
     "Mapping[str, Permission]": ("a dict", lambda value: isinstance(value, Mapping)),
 }
 # Options whose values have a check of their own, with better messages.
-CHECKED_ELSEWHERE = {"cache", "input_schema", "output_schema", "priority", "transactional", "uri"}
+CHECKED_ELSEWHERE = {
+    "cache", "input_schema", "output_schema", "priority", "throttle", "timeout", "transactional",
+    "uri",
+}  # fmt: skip
 
 
-def checked_types(cls: type[Declaration]) -> dict[str, list[str]]:
-    """Return the annotated types of each option of ``cls`` whose value is checked here."""
+def checked_types(cls: type, options: Collection[str]) -> dict[str, list[str]]:
+    """Return the annotated types of those options of ``cls`` whose value is checked here."""
     found: dict[str, list[str]] = {}
     for kind in reversed([one for one in cls.__mro__ if is_ours(one)]):
         for name, annotation in inspect.get_annotations(kind).items():
             parts = str(annotation).split(" | ")
             if name not in CHECKED_ELSEWHERE and all(part in TYPES for part in parts):
                 found[name] = parts
-    return {name: parts for name, parts in found.items() if name in cls._options()}
+    return {name: parts for name, parts in found.items() if name in options}
 
 
-def wrong_types(declaration: Declaration) -> Iterator[tuple[str, str]]:
+def wrong_types(instance: object, options: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield a message and a hint for each option whose value has a wrong type."""
-    cls = type(declaration)
-    ours = next(one for one in cls.__mro__ if is_ours(one))
-    for name, parts in checked_types(cls).items():
-        value = getattr(declaration, name)
+    ours = own_class(instance)
+    for name, parts in checked_types(type(instance), options).items():
+        value = getattr(instance, name)
         # A default may be an object that means "not set".
         if value is getattr(ours, name) or any(TYPES[part][1](value) for part in parts):
             continue
@@ -377,13 +396,12 @@ def permission_problem(permission: Any) -> str | None:
     return None
 
 
-def wrong_signatures(declaration: Declaration) -> Iterator[tuple[str, str]]:
+def wrong_signatures(instance: object) -> Iterator[tuple[str, str]]:
     """Yield a message and a hint for each overridden method with other parameters."""
-    cls = type(declaration)
-    ours = next(one for one in cls.__mro__ if is_ours(one))
+    cls, ours = type(instance), own_class(instance)
     for name, base in inspect.getmembers(ours, inspect.isfunction):
         own = inspect.getattr_static(cls, name)
-        method = getattr(declaration, name)
+        method = getattr(instance, name)
         # Another check reports mixins for views.
         of_views = getattr(own, "__module__", "") == VIEW_MIXINS
         if not name.startswith(HOOKS) or own is base or of_views or not callable(method):

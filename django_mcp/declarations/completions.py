@@ -23,12 +23,13 @@ from django.db.models import Model, QuerySet
 if TYPE_CHECKING:
     from .request import Request
 
-MAX_VALUES = 100
+MAX_COMPLETION_VALUES = 100
 Context = Mapping[str, str]
 Completer = Callable[["Request", str, Context], Iterable[Any]]
 
 
-@dataclass(frozen=True, eq=False)  # hashable even with a list, as annotations must be
+# Without ``eq``, because annotations must be hashable and a list of values is not.
+@dataclass(frozen=True, eq=False)
 class Complete:
     """Complete an argument by ``function(request, text)`` or ``function(request, text, context)``.
 
@@ -40,11 +41,11 @@ class Complete:
     function: Callable[..., Iterable[Any]] | Iterable[Any]
 
 
-def choices_of(annotation: Any) -> list[str]:
+def literal_values(annotation: Any) -> list[str]:
     """Return the fixed values of a type, as strings; [] if there are none."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
-        return choices_of(inner[0])
+        return literal_values(inner[0])
     if origin is Literal:
         return [str(value) for value in inner]
     if annotation is bool:
@@ -52,23 +53,23 @@ def choices_of(annotation: Any) -> list[str]:
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return [str(member.value) for member in annotation]
     if origin in (typing.Union, types.UnionType):
-        return [choice for part in inner for choice in choices_of(part)]
+        return [choice for part in inner for choice in literal_values(part)]
     return []
 
 
-def ranked(values: Iterable[str], text: str) -> list[str]:
+def rank_matches(values: Iterable[str], text: str) -> list[str]:
     """Return the values that contain ``text``. Values that start with it come first."""
     wanted = text.casefold()
     matching = [value for value in values if wanted in value.casefold()]
     return sorted(matching, key=lambda value: not value.casefold().startswith(wanted))
 
 
-def completer_with(complete: Complete) -> Completer:
+def get_completer(complete: Complete) -> Completer:
     """Return the completer that ``complete`` declares: a function, or a list of values."""
     function = complete.function
     if not callable(function):
         values = [str(value) for value in function]
-        return lambda request, text, context: ranked(values, text)
+        return lambda request, text, context: rank_matches(values, text)
     if _takes_context(function):
         return function
     return lambda request, text, context: function(request, text)
@@ -85,7 +86,9 @@ def completer_problem(complete: Complete) -> str | None:
     function = complete.function
     if iscoroutinefunction(function):
         return f"{function!r} is asynchronous. Completers are called in a thread."
-    if isinstance(function, str | QuerySet) or not (callable(function) or _is_list(function)):
+    if isinstance(function, str | QuerySet) or not (
+        callable(function) or _is_reusable_iterable(function)
+    ):
         kind = type(function).__name__  # repr() of a queryset would query the database
         return f"A value of type {kind} is neither a function nor a list of values."
     if callable(function) and not _is_completer(function):
@@ -93,7 +96,7 @@ def completer_problem(complete: Complete) -> str | None:
     return None
 
 
-def _is_list(values: Any) -> bool:
+def _is_reusable_iterable(values: Any) -> bool:
     return isinstance(values, Iterable) and not isinstance(values, Iterator)
 
 
@@ -107,10 +110,13 @@ def _is_completer(function: Callable[..., Any]) -> bool:
 
 
 def completion(values: Iterable[Any]) -> dict[str, Any]:
-    """Return the response: at most a hundred values, and whether there are more."""
-    bounded = values[: MAX_VALUES + 1] if isinstance(values, QuerySet) else values
-    found = [_text(value) for value in islice(bounded, MAX_VALUES + 1)]
-    shown: dict[str, Any] = {"values": found[:MAX_VALUES], "hasMore": len(found) > MAX_VALUES}
+    """Return the ``completion`` of the result: at most 100 values, and whether there are more."""
+    bounded = values[: MAX_COMPLETION_VALUES + 1] if isinstance(values, QuerySet) else values
+    found = [_text(value) for value in islice(bounded, MAX_COMPLETION_VALUES + 1)]
+    shown: dict[str, Any] = {
+        "values": found[:MAX_COMPLETION_VALUES],
+        "hasMore": len(found) > MAX_COMPLETION_VALUES,
+    }
     return shown if shown["hasMore"] else shown | {"total": len(found)}
 
 

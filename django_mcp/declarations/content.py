@@ -5,22 +5,33 @@ A content is a frozen dataclass. ``block`` writes it as a content block of the n
 
 ``meta_problem`` checks keys of ``_meta``. A key that any revision reserves is rejected in all of
 them, so that a declaration means the same to every client (basic, "_meta").
+
+``read_file`` returns the contents of a file, for resources.
 """
 
 from __future__ import annotations
 
 import json
 import mimetypes
+import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 from django.core.serializers.json import DjangoJSONEncoder
+from django.http import Http404
+from django.templatetags.static import static as static_url
 from django.utils.functional import Promise
 
+from ..conf import settings
+from ..exceptions import ToolError
 from ..protocol import content
+from ..protocol.content import text_or_bytes
 
 _LABEL = r"[A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?"
 META_KEY = re.compile(
@@ -114,20 +125,45 @@ class Annotations:
 
 @dataclass(frozen=True)
 class Icon:
-    """An icon for people: an https or data URI, sizes such as "48x48", and a theme."""
+    """An icon for people.
 
-    src: str
+    ``src`` is an https or data URL. ``static`` is the path of a static file instead, as in
+    ``{% static %}``. ``sizes`` are texts such as "48x48", or "any" for a picture that scales.
+    ``theme`` is "light" or "dark".
+    """
+
+    src: str = ""
     mime_type: str | None = None
     sizes: Sequence[str] | None = None
     theme: str | None = None
+    static: str = field(default="", kw_only=True)
+
+    @property
+    def url(self) -> str | None:
+        """The URL of the picture. None for a static file that is not in the manifest.
+
+        A static file has the site's origin, ``DJANGO_MCP["URL"]``, unless ``STATIC_URL`` has one.
+        """
+        if not self.static:
+            return self.src
+        try:
+            return str(urljoin(settings.URL, static_url(self.static)))
+        except ValueError:  # ManifestStaticFilesStorage, before ``collectstatic`` has seen the file
+            return None
 
     def write(self) -> dict[str, Any]:
+        guessed = mimetypes.guess_type(self.static)[0] if self.static else None
         return _without_none(
-            src=self.src,
-            mimeType=self.mime_type,
+            src=self.url,
+            mimeType=self.mime_type or guessed,
             sizes=self.sizes and list(self.sizes),
             theme=self.theme,
         )
+
+
+def write_icons(icons: Iterable[Icon]) -> list[dict[str, Any]]:
+    """Return icons as the protocol has them, without static files that have no URL."""
+    return [icon.write() for icon in icons if icon.url]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +237,7 @@ class ResourceLink(Content):
             description=self.description and str(self.description),
             mimeType=self.mime_type,
             size=self.size,
-            icons=self.icons and [icon.write() for icon in self.icons],
+            icons=self.icons and write_icons(self.icons),
         )
 
 
@@ -258,3 +294,68 @@ def written(uri: str, data: Any, mime_type: str | None) -> dict[str, Any]:
         return content.blob_contents(uri, data, mime_type or guessed)
     text = json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False, indent=2, allow_nan=False)
     return content.text_contents(uri, text, mime_type or "application/json")
+
+
+# Files of a directory. The path comes from a client, and only regular files below the directory are
+# opened.
+
+
+def read_file(directory: str | os.PathLike[str], path: str) -> Contents:
+    """Return the file at ``path`` below ``directory``: text if it is UTF-8, bytes otherwise.
+
+    ``path`` is relative, with ``/`` between its parts. Raise ``Http404`` for everything that is not
+    a file below the directory, also if a symbolic link leads out of it, and for names that start
+    with a dot, such as ``.env``. Raise ``ToolError`` for a file larger than
+    ``DJANGO_MCP["RESULT_SIZE"]``.
+    """
+    try:
+        return _contents(_read_regular(_resolved_path(Path(directory), path)), path)
+    except (OSError, ValueError):  # no such file, or a path that is not allowed
+        raise Http404(f"There is no file {path[:200]!r}.") from None
+
+
+def _resolved_path(directory: Path, path: str) -> Path:
+    """Return the resolved path.
+
+    Raise ``OSError`` or ``ValueError`` if it is not below ``directory``.
+    """
+    parts = path.split("/")
+    # On Windows a backslash or a drive letter leaves the directory. An empty part makes the path
+    # absolute, "." and ".." are the directory and its parent, and other names with a dot are
+    # hidden files.
+    if any(not part or part.startswith(".") or "\\" in part for part in parts) or (
+        os.name == "nt" and ":" in path
+    ):
+        raise ValueError("This is not a path below a directory.")
+    base = directory.resolve(strict=True)
+    found = base.joinpath(*parts).resolve(strict=True)  # follows symbolic links
+    # A symbolic link must not lead out of the directory, nor to a hidden file in it.
+    if not found.is_relative_to(base):
+        raise ValueError("This leads out of the directory.")
+    if any(part.startswith(".") for part in found.relative_to(base).parts):
+        raise ValueError("This leads to a hidden file.")
+    return found
+
+
+def _read_regular(file: Path) -> bytes:
+    """Return the bytes of a regular file. Raise ``ToolError`` if it is too large."""
+    # The resolved path has no symbolic links. O_NOFOLLOW rejects one that was created since.
+    # O_NONBLOCK opens a named pipe without waiting for a writer. The pipe is then rejected below.
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with open(os.open(file, flags | getattr(os, "O_BINARY", 0)), "rb") as opened:
+        status = os.fstat(opened.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("This is not a regular file.")
+        if status.st_size > settings.RESULT_SIZE:
+            raise ToolError(
+                f"The file has {status.st_size:,} bytes. At most {settings.RESULT_SIZE:,} are "
+                "allowed."
+            )
+        return opened.read(settings.RESULT_SIZE)
+
+
+def _contents(data: bytes, path: str) -> Contents:
+    guessed = mimetypes.guess_type(path.rpartition("/")[2])[0]
+    found = text_or_bytes(data, guessed or "text/plain")  # a file of unknown type may be text
+    default = "text/plain" if isinstance(found, str) else "application/octet-stream"
+    return Contents(found, mime_type=guessed or default)

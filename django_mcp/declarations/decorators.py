@@ -1,4 +1,4 @@
-"""The decorators ``mcp.tool``, ``mcp.prompt`` and ``mcp.resource``, and ``mcp.register``.
+"""``mcp.tool``, ``mcp.prompt``, ``mcp.resource``, ``mcp.register`` and ``mcp.register_models``.
 
 They add a declaration to the default server, or to ``server`` if it is given, like the server's
 methods of the same names. They only record it: declarations are resolved when they are first used.
@@ -6,12 +6,15 @@ methods of the same names. They only record it: declarations are resolved when t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from .registry import REGISTER_MODELS, Registration
 from .server import Server, default_server
 
 if TYPE_CHECKING:
+    from django.db.models import Model
+
     from .declaration import Declaration
     from .server import Subject
 
@@ -68,3 +71,20 @@ def register(*things: Any, server: Server | None = None) -> Any:
     it is registered and returned.
     """
     return (server or default_server).register(*things)
+
+
+def register_models(
+    *subjects: str | type[Model],
+    generic: bool,
+    exclude: Sequence[type[Model]] = (),
+    server: Server | None = None,
+) -> None:
+    """Serve model resources by five generic tools instead of tools of their own.
+
+    ``subjects`` are labels of apps, or models. Each means the model resources that are registered
+    for them on the server. ``exclude`` are models of these apps that keep their own tools.
+    ``generic`` must be True. Raise ``AlreadyRegistered``.
+    """
+    options = {"generic": generic, "exclude": exclude}
+    made = Registration(REGISTER_MODELS, register_models, options, subjects)
+    (server or default_server)._record(made)

@@ -35,7 +35,7 @@ from .declaration import Declaration
 from .elicitation_forms import HIDDEN, base_property, form_for, is_django_form
 from .secret_names import SECRET, SECRET_WORDS, words
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.calls")
 
 # A form that is made of a plain type has one field, "answer". Its message says what is asked for,
 # such as "Your password?" or "API key".

@@ -19,7 +19,7 @@ import dataclasses
 import enum
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -40,7 +40,7 @@ from .schemas import violations
 from .type_schemas import answers_validator
 
 if TYPE_CHECKING:
-    from .model_resources import ModelResource
+    from .model_rows import ModelRows
     from .request import Request
 
 MAX_CHOICE_ROWS = 200  # rows that one question offers
@@ -68,7 +68,7 @@ def _visible_rows(offered: QuerySet[Any], request: Request) -> QuerySet[Any]:
     return offered.filter(pk__in=_permitted(rows, admitted, request))
 
 
-def _permitted(rows: QuerySet[Any], admitted: list[ModelResource], request: Request) -> list[Any]:
+def _permitted(rows: QuerySet[Any], admitted: Sequence[ModelRows], request: Request) -> list[Any]:
     """Return the keys of rows on which the user has object permission, up to the limit."""
     allowed = (
         row.pk for row in rows if any(one._permits(request, row, "view") for one in admitted)

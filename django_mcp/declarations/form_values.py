@@ -126,7 +126,7 @@ def _never_written(value: Any) -> Any:
     raise TypeError("Values of this field are never written.")
 
 
-def _of_column(name: str, **changed: Any) -> FormFieldType:
+def _column_field_type(name: str, **changed: Any) -> FormFieldType:
     """Return the type of a field that has the same JSON as a model's column type."""
     column = COLUMN_TYPES[name]
     own: dict[str, Any] = {
@@ -138,12 +138,12 @@ def _of_column(name: str, **changed: Any) -> FormFieldType:
 
 def _formatted(word: str) -> FormFieldType:
     """Return the type of a text field with a JSON Schema format."""
-    return _of_column("TextField", schema={"type": "string", "format": word})
+    return _column_field_type("TextField", schema={"type": "string", "format": word})
 
 
-TEXT = _of_column("TextField", nullable=False)
-MOMENT = _of_column("DateTimeField", decode=_local)
-BOOLEAN = _of_column("BooleanField", nullable=False)
+TEXT = _column_field_type("TextField", nullable=False)
+MOMENT = _column_field_type("DateTimeField", decode=_local)
+BOOLEAN = _column_field_type("BooleanField", nullable=False)
 DECIMALS = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": DECIMAL_ARGUMENT_PATTERN}]}
 FILE_SCHEMA = {
     "type": "object",
@@ -167,23 +167,25 @@ CHOICES = FormFieldType(
 FIELDS: tuple[tuple[type[forms.Field], FormFieldType], ...] = (
     (forms.FileField, FormFieldType("a file", FILE_SCHEMA, upload, _never_written)),
     (forms.JSONField, FormFieldType("JSON", {}, _json_text, lambda value: value)),
-    (forms.NullBooleanField, _of_column("BooleanField")),
+    (forms.NullBooleanField, _column_field_type("BooleanField")),
     (forms.BooleanField, BOOLEAN),
-    (forms.FloatField, _of_column("FloatField")),
-    (forms.DecimalField, _of_column("DecimalField", schema=DECIMALS)),
-    (forms.IntegerField, _of_column("IntegerField", decode=_integer)),
+    (forms.FloatField, _column_field_type("FloatField")),
+    (forms.DecimalField, _column_field_type("DecimalField", schema=DECIMALS)),
+    (forms.IntegerField, _column_field_type("IntegerField", decode=_integer)),
     (forms.DateTimeField, MOMENT),
     (forms.SplitDateTimeField, MOMENT),
-    (forms.DateField, _of_column("DateField")),
+    (forms.DateField, _column_field_type("DateField")),
     (
         forms.TimeField,
-        _of_column("TimeField", schema={"type": "string", "description": "HH:MM or HH:MM:SS"}),
+        _column_field_type(
+            "TimeField", schema={"type": "string", "description": "HH:MM or HH:MM:SS"}
+        ),
     ),
     (
         forms.DurationField,
-        _of_column("DurationField", schema={"type": "string", "format": "duration"}),
+        _column_field_type("DurationField", schema={"type": "string", "format": "duration"}),
     ),
-    (forms.UUIDField, _of_column("UUIDField")),
+    (forms.UUIDField, _column_field_type("UUIDField")),
     (forms.EmailField, _formatted("email")),
     (forms.URLField, _formatted("uri")),
     (forms.MultipleChoiceField, CHOICES),
@@ -295,14 +297,14 @@ def _choice_schema(field: forms.Field) -> JSON:
     """Return the schema of the choices. They are strings if they are not known."""
     if not _has_listed_choices(field):
         return {}
-    values = [value for value, _ in choices_of(field)]
+    values = [value for value, _ in form_choices(field)]
     kinds = {type(value) for value in values}
     one: JSON = {"type": JSON_TYPES[kinds.pop()]} if len(kinds) == 1 else {}
     one = one | {"enum": values} if values else {"type": "string"}
     return {"items": one} if isinstance(field, forms.MultipleChoiceField) else one
 
 
-def choices_of(field: forms.Field) -> list[tuple[Any, str]]:
+def form_choices(field: forms.Field) -> list[tuple[Any, str]]:
     """Return the choices that a schema lists, with labels.
 
     Choices that are rows, or that a function returns, are left out: they may differ for each user.

@@ -27,8 +27,8 @@ from .returned_rows import Path, ReturnedRows, RowCollector, Trusted
 from .type_schemas import TerseSchema, holds, is_model
 
 if TYPE_CHECKING:
-    from .arguments import Find
-    from .model_resources import ModelResource
+    from .declaration import Find
+    from .model_rows import ModelRows
     from .request import Request
 
 # Annotations without structure. ``QuerySet[Invoice]`` evaluates to ``QuerySet``, so its model is
@@ -89,7 +89,7 @@ class TypedOutput(Output):
     def structured(self, value: Any, request: Request) -> Any:
         if type(value) is self._plain:
             return value
-        collector = RowCollector(request.server._catalog, self._paths)
+        collector = RowCollector(request.server, self._paths)
         try:
             value = collector.collect(value)
         except (ValueError, TypeError, RecursionError) as error:
@@ -161,7 +161,7 @@ class RowOutput(Output):
 
     def __init__(
         self,
-        resource: ModelResource,
+        resource: ModelRows,
         *,
         many: bool = False,
         optional: bool = False,
@@ -176,7 +176,7 @@ class RowOutput(Output):
         self.schema = {"type": "array", "items": row} if many else one
 
     @property
-    def found(self) -> ModelResource | None:
+    def found(self) -> ModelRows | None:
         """The resource whose rows clients find by calling the tool, or None.
 
         A row that the tool wrote was named by the client or is new, so it is not found.
@@ -189,7 +189,7 @@ class RowOutput(Output):
             value, checked = value.rows, True
         if value is None and self._optional:
             return None
-        found = list(self._resource._rows(value)) if self._many else [value]
+        found = list(self._resource._rows(value, request)) if self._many else [value]
         rows = self._checked(found, request, checked=checked)
         shown = [self._resource._row_values(row, request) for row in rows]
         return shown if self._many else shown[0]
@@ -267,11 +267,14 @@ def _row_output(annotation: Any, find: Find) -> Output | None:
     return None
 
 
-def _resource(annotation: Any, find: Find) -> ModelResource | None:
+def _resource(annotation: Any, find: Find) -> ModelRows | None:
     """Return the resource whose ``fields`` apply if ``annotation`` is a model, or None."""
+    found: ModelRows | None = None
     if typing.get_origin(annotation) is Annotated and is_model(annotation.__origin__):
-        return find(annotation.__origin__, chosen_resource(annotation.__metadata__))
-    return find(annotation, None) if is_model(annotation) else None
+        found = find(annotation.__origin__, chosen_resource(annotation.__metadata__))
+    elif is_model(annotation):
+        found = find(annotation, None)
+    return found
 
 
 def _row(value: Any, request: Request, rows: ReturnedRows | None) -> Any:
@@ -287,7 +290,7 @@ def _row(value: Any, request: Request, rows: ReturnedRows | None) -> Any:
         return _written([value], resource, request, rows)[0]
     if isinstance(value, models.QuerySet) and issubclass(value._iterable_class, ModelIterable):
         resource = request.server._catalog.resource_of(value.model)
-        return _written(resource._rows(value), resource, request, rows)
+        return _written(resource._rows(value, request), resource, request, rows)
     if isinstance(value, Page):
         return value.object_list
     if isinstance(value, models.query.RawQuerySet):
@@ -315,7 +318,7 @@ def is_lazy(value: Any) -> bool:
 
 
 def _written(
-    instances: Iterable[Any], resource: ModelResource, request: Request, rows: ReturnedRows | None
+    instances: Iterable[Any], resource: ModelRows, request: Request, rows: ReturnedRows | None
 ) -> list[Any]:
     """Return the JSON of rows, and add the rows to ``rows`` to be checked."""
     shown = []

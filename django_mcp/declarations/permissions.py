@@ -1,12 +1,12 @@
 """
-Permissions of declarations, and ``decide``, which answers every question about them.
+Permissions of declarations, and the decisions that they lead to.
 
 A permission is a codename, a function of the request, ``AUTHENTICATED`` or ``PUBLIC``. Without one,
 a declaration requires an authenticated, active user.
 
-``decide`` returns a ``Decision``. Lists, calls, scope challenges, ``mcp_explain`` and the admin all
-call it, so an explanation always agrees with what a call would do. ``Declaration._is_allowed`` is a
-faster variant that returns only True or False.
+``declaration.decide`` returns a ``Decision``. Lists, calls, scope challenges, ``mcp_explain`` and
+the admin all call it, so an explanation always agrees with what a call would do.
+``Declaration._is_allowed`` is a faster variant that returns only True or False.
 
 What a client learns:
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +28,15 @@ from django.conf import settings
 from django.contrib.auth import get_permission_codename
 from django.core.exceptions import PermissionDenied
 from django.utils.module_loading import import_string
+from django.utils.text import get_text_list
+from django.utils.translation import gettext
 
-from ..auth import scopes
 from .attribute_checks import did_you_mean
 
 if TYPE_CHECKING:
     from django.db.models import Model
 
-    from ..auth.principal import Auth
-    from .declaration import Declaration
+    from ..auth.kill_switches import ActiveKillSwitch
     from .request import Request
 
 
@@ -45,6 +45,8 @@ class Access(enum.Enum):
 
     AUTHENTICATED = "authenticated"
     PUBLIC = "public"
+
+    __hash__ = object.__hash__  # lists hash it for each tool, and that of ``Enum`` is Python code
 
     def __repr__(self) -> str:
         return f"mcp.{self.name}"
@@ -165,46 +167,13 @@ class Decision:
         return self.allowed or bool(self.missing_scopes)
 
 
-ANONYMOUS = Decision(False, lambda: "the caller is not authenticated, and it is not mcp.PUBLIC")
-FOR_EVERYBODY = Decision(True, lambda: "mcp.PUBLIC: everybody may use it")
-FOR_AUTHENTICATED = Decision(True, lambda: "mcp.AUTHENTICATED: every authenticated user may use it")
-
-
-def decide(declaration: Declaration, request: Request) -> Decision:
-    """Decide whether ``request``'s user may use ``declaration`` with the scopes of their token."""
-    missing = declaration._missing_scopes(request.principal.auth)
-    if not missing:
-        return declaration._decide(request)
-    needed = grantable(declaration, request.principal.auth)
-    if not needed:
-        # Denied whatever the permission is. Do not check it now, because that may take a query.
-        return Decision(False, lambda: _scope_reason(declaration._decide(request), missing, needed))
-    decision = declaration._decide(request)
-    # Without the permission, a scope would not help. Do not reveal by a scope challenge that the
-    # declaration exists.
-    if not decision.allowed:
-        return decision
-    return Decision(False, lambda: _scope_reason(decision, missing, needed), needed)
-
-
-def _scope_reason(decision: Decision, missing: Iterable[str], needed: Sequence[str]) -> str:
-    """Return the reason for a token without the scopes ``missing``."""
-    if not decision.allowed:
-        return decision.reason
-    reason = f"{decision.reason}, but the token lacks the scope {' and '.join(missing)}"
-    if needed:
-        return f"{reason}. It is listed, and the client is told to request {' '.join(needed)}"
-    return f"{reason}, and the client cannot request more scopes"
-
-
-def grantable(declaration: Declaration, auth: Auth | None) -> tuple[str, ...]:
-    """Return the scopes that a client must request to use ``declaration``; () if it cannot.
-
-    Only a token that an authorization server issued to an application can get more scopes.
-    """
-    if auth is None or auth.application is None:
-        return ()
-    return scopes.to_ask(auth.scopes, declaration._scopes) or ()
+ANONYMOUS = Decision(
+    False, lambda: gettext("the caller is not authenticated, and it is not mcp.PUBLIC")
+)
+FOR_EVERYBODY = Decision(True, lambda: gettext("mcp.PUBLIC: everybody may use it"))
+FOR_AUTHENTICATED = Decision(
+    True, lambda: gettext("mcp.AUTHENTICATED: every authenticated user may use it")
+)
 
 
 # Decisions by one permission.
@@ -230,32 +199,44 @@ def decide_codenames(names: Sequence[str], request: Request) -> Decision:
     granted = next(filter(user.has_perm, names), None)
     if granted is not None:
         return Decision(True, lambda: _granted(user, granted))
-    return Decision(False, lambda: "lacks " + " and ".join(map(str, names)) + _unusual(user, names))
+    return Decision(False, lambda: _lacks(user, names))
 
 
 def decided_by(code: str, answer: Any) -> Decision:
     """Return the decision that the project's ``code`` made. Raise ``TypeError`` for a coroutine."""
     allowed = truth(answer)
-    return Decision(allowed, lambda: f"{code} returned {allowed}")
+    words = {"code": code, "value": allowed}
+    return Decision(allowed, lambda: gettext("%(code)s returned %(value)s") % words)
 
 
-def switched_off(mark: str) -> Decision:
-    """Return the decision about what an administrator has switched off."""
-    return Decision(False, lambda: f"an administrator has switched off {mark}, or the server")
+def switched_off(switch: ActiveKillSwitch) -> Decision:
+    """Return a denial for a caller to whom a kill switch applies."""
+    return Decision(False, lambda: _switched_off(switch))
+
+
+def _switched_off(switch: ActiveKillSwitch) -> str:
+    what = {"what": switch.thing or gettext("the server")}
+    parts = [gettext("an administrator has switched off %(what)s") % what]
+    if switch.group:
+        parts.append(gettext("for members of the group %(group)s") % {"group": switch.group})
+    if switch.client:
+        parts.append(gettext("for the client %(client)s") % {"client": switch.client})
+    return ", ".join(parts)
 
 
 def _granted(user: Any, name: str) -> str:
-    return f"{name}: {', '.join(sources(user, name)) or 'has_perm() returned True'}"
+    reason = ", ".join(sources(user, name)) or gettext("has_perm() returned True")
+    return f"{name}: {reason}"
+
+
+def _lacks(user: Any, names: Sequence[str]) -> str:
+    permissions = get_text_list([str(name) for name in names], gettext("and"))
+    unusual = _unusual(user, names)
+    lacks = gettext("lacks %(permissions)s") % {"permissions": permissions}
+    return f"{lacks}: {unusual}" if unusual else lacks
 
 
 # The declared rules as text for developers. They are the same for every user.
-
-
-def rule_of(declaration: Declaration) -> str:
-    """Return the declared rule of ``declaration``, as text for developers."""
-    if not declaration._permission_is_declared:
-        return method_of(declaration, "has_permission")
-    return rule(declaration.permission)
 
 
 def rule(permission: Permission) -> str:
@@ -297,9 +278,12 @@ def _unusual(user: Any, names: Sequence[str]) -> str:
     A denial surprises if Django's tables grant the permission, or if it does not exist.
     """
     if given := dict.fromkeys(source for name in names for source in sources(user, name)):
-        return f": has_perm() returned False, although {', '.join(given)}"
+        granted = {"sources": ", ".join(given)}
+        return gettext("has_perm() returned False, although %(sources)s") % granted
     unknown = [name for name in names if _has_auth_app() and not _exists(name)]
-    return f": no such permission exists: {', '.join(unknown)}" if unknown else ""
+    if not unknown:
+        return ""
+    return gettext("no such permission exists: %(names)s") % {"names": ", ".join(unknown)}
 
 
 def sources(user: Any, name: str) -> list[str]:
@@ -310,30 +294,31 @@ def sources(user: Any, name: str) -> list[str]:
 
     if not isinstance(user, PermissionsMixin):
         return []
-    return [*_of_the_user(user, name)] or [*_of_backends(user, name)]
+    return [*_sources_of_user(user, name)] or [*_sources_in_backends(user, name)]
 
 
-def _of_the_user(user: Any, name: str) -> Iterator[str]:
+def _sources_of_user(user: Any, name: str) -> Iterator[str]:
     """Yield how the user got a permission from Django's tables."""
     if user.is_superuser:
-        yield "is a superuser"
+        yield gettext("is a superuser")
         return
     app, _, codename = name.partition(".")
     if user.user_permissions.filter(content_type__app_label=app, codename=codename).exists():
-        yield "given to the user"
+        yield gettext("given to the user")
     permission = {"permissions__content_type__app_label": app, "permissions__codename": codename}
     for group in user.groups.filter(**permission).order_by("name").distinct():
-        yield f"given to the group {group.name}"
+        yield gettext("given to the group %(group)s") % {"group": group.name}
 
 
-def _of_backends(user: Any, name: str) -> Iterator[str]:
+def _sources_in_backends(user: Any, name: str) -> Iterator[str]:
     """Yield the authentication backends that grant a permission."""
     from django.contrib.auth import get_backends
 
     for backend in get_backends():
         try:
             if hasattr(backend, "has_perm") and backend.has_perm(user, name):
-                yield f"given by the backend {path(type(backend))}"
+                name_of_backend = {"backend": path(type(backend))}
+                yield gettext("given by the backend %(backend)s") % name_of_backend
         except PermissionDenied:  # by this, a backend denies for all backends after it
             return
 

@@ -14,9 +14,9 @@ Sources: client/elicitation, client/sampling and client/roots of each revision.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from django.utils.functional import Promise
 
@@ -42,18 +42,18 @@ class Question:
 
     method: str
     key: str | None = None
-    timeout: float | None = None  # seconds; None: QUESTION_TIMEOUT
+    timeout: float | None = None
 
     def params(self) -> dict[str, Any]:
         """Return the parameters of the request, in the form of the newest revision."""
         raise NotImplementedError
 
     @property
-    def looks_up(self) -> bool:
-        """Whether writing or reading it may query the database. It must then run in a thread."""
+    def needs_thread(self) -> bool:
+        """Whether writing or reading it may query the database, so that it must run in a thread."""
         return False
 
-    def of(self, request: Request) -> Question:
+    def bind(self, request: Request) -> Question:
         """Return the question for the user of ``request``."""
         return self
 
@@ -68,11 +68,12 @@ class Question:
         """Return the value of ``answer``. Raise ``WrongAnswer``, or an error for the tool."""
         raise NotImplementedError
 
-    def again(self, wrong: str) -> Question:
-        """Return the question to ask after a wrong answer. ``wrong`` is the error message."""
+    def repeat_with_error(self, message: str) -> Question:
+        """Return the question to ask after a wrong answer. ``message`` says what was wrong."""
         return self
 
     def wire(self) -> dict[str, Any]:
+        """Return the ``method`` and ``params`` of the request."""
         return {"method": self.method, "params": self.params()}
 
     def digest(self, occurrence: int) -> str:
@@ -87,11 +88,13 @@ class Question:
 class Elicit(Question):
     """Ask the user: with a form of ``schema``, or with something to do at ``url``.
 
-    ``schema`` is bool, str, int, float, a ``Literal``, an enum, a list of one of the last two, a
-    flat pydantic model or dataclass, a Django form, or a JSON Schema as a dict. The answer is a
-    value of that type (a form's ``cleaned_data``). A Django form is a class, or an unbound form
-    that was made with arguments. Of the rows of a registered model, the form offers only those that
-    the user may see.
+    ``schema`` is bool, str, int, float, a ``Literal``, an enum, a list of a ``Literal`` or an enum,
+    a flat pydantic model or dataclass, a Django form, or a JSON Schema as a dict. A Django form is
+    a class, or an unbound form that was made with arguments. Of the rows of a registered model, the
+    form offers only those that the user may see.
+
+    The answer is a value of that type (a form's ``cleaned_data``), or True for a URL. If the user
+    declines or cancels, it is ``default``, or ``Declined`` is raised without one.
     """
 
     message: str | Promise
@@ -101,7 +104,7 @@ class Elicit(Question):
     url: str | None = None
     timeout: float | None = None
     method = "elicitation/create"
-    _request: ClassVar[Request | None] = None
+    _request: Request | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # str() of another object may show anything, for example all columns of a row.
@@ -115,15 +118,15 @@ class Elicit(Question):
             return {"mode": "url", "message": self.message, "url": self.url}
         return {"mode": "form", "message": self.message, "requestedSchema": self._form.schema}
 
-    def of(self, request: Request) -> Elicit:
-        if not self.looks_up:
+    def bind(self, request: Request) -> Elicit:
+        if not self.needs_thread:
             return self
-        made = replace(self)
-        object.__setattr__(made, "_request", request)
-        return made
+        bound = replace(self)
+        object.__setattr__(bound, "_request", request)
+        return bound
 
     @property
-    def looks_up(self) -> bool:
+    def needs_thread(self) -> bool:
         return hasattr(self.schema, "base_fields")  # the choices of a Django form may be rows
 
     @cached_property
@@ -161,12 +164,12 @@ class Elicit(Question):
             raise WrongAnswer("The content of an accepted form must be an object.")
         return self._form.read(content)
 
-    def again(self, wrong: str) -> Question:
-        made = replace(self, message=f"{self.message}\n\n{wrong[:500]}")
+    def repeat_with_error(self, message: str) -> Question:
+        question = replace(self, message=f"{self.message}\n\n{message[:500]}")
         if self.url is None:
             # Reuse the form. The event loop writes the question, where queries are not allowed.
-            made.__dict__["_form"] = self._form
-        return made
+            question.__dict__["_form"] = self._form
+        return question
 
     def _declined(self, action: str) -> Any:
         if self.default is MISSING:
@@ -203,8 +206,9 @@ class Sample(Question):
     ``messages`` is one message or a list. A message is a string, an ``mcp.Image`` or ``mcp.Audio``
     (of the user), an ``mcp.Message`` or a ``{"role", "content"}`` dict. The content of the last two
     may be a list. ``preferences`` are hints and priorities (0 to 1) with the names of the
-    specification. ``tools`` are tool definitions and require the client capability
-    ``sampling.tools``.
+    specification. ``max_tokens`` limits the response. ``include_context`` is "none", "thisServer"
+    or "allServers". ``tools`` are tool definitions and require the client capability
+    ``sampling.tools``, and ``tool_choice`` is "auto", "required" or "none".
     """
 
     messages: str | Content | Message | Sequence[Any]
@@ -376,7 +380,7 @@ def _check_block(block: Any, role: str) -> None:
         )
 
 
-def _of(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+def _blocks_of_type(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [block for block in _blocks(message["content"]) if block["type"] == kind]
 
 
@@ -384,12 +388,12 @@ def _check_pairs(written: Sequence[dict[str, Any]]) -> None:
     """Raise ``ValueError`` unless the next message after a tool use contains its result."""
     waiting: list[str] = []
     for message in written:
-        results = _of(message, "tool_result")
+        results = _blocks_of_type(message, "tool_result")
         if results and len(results) != len(_blocks(message["content"])):
             raise ValueError("A message with tool results must not contain anything else.")
         if sorted(block["toolUseId"] for block in results) != sorted(waiting):
             raise ValueError("Every tool use must have one tool result in the next message.")
-        waiting = [block["id"] for block in _of(message, "tool_use")]
+        waiting = [block["id"] for block in _blocks_of_type(message, "tool_use")]
     if waiting:
         raise ValueError("The results of the tools that the last message uses are missing.")
 
@@ -397,8 +401,8 @@ def _check_pairs(written: Sequence[dict[str, Any]]) -> None:
 def _check_results(written: Sequence[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> None:
     """Raise ``ValueError`` if the structured content of a result does not fit its tool's schema."""
     schemas = {tool.get("name"): tool.get("outputSchema") for tool in tools}
-    named = {use["id"]: use["name"] for one in written for use in _of(one, "tool_use")}
-    for result in (result for one in written for result in _of(one, "tool_result")):
+    named = {use["id"]: use["name"] for one in written for use in _blocks_of_type(one, "tool_use")}
+    for result in (result for one in written for result in _blocks_of_type(one, "tool_result")):
         schema = schemas.get(named[result["toolUseId"]])
         if schema is None or "structuredContent" not in result or result.get("isError"):
             continue

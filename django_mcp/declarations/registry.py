@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .declaration import Declaration
     from .model_resources import ModelResource
 
-PENDING, REGISTER = "pending", "register"
+PENDING, REGISTER, REGISTER_MODELS = "pending", "register", "register_models"
 
 # Called with each model when a resource for it is registered.
 model_registered: list[Callable[[type[Any]], object]] = []
@@ -49,7 +49,7 @@ class Registration:
     def is_pending(self) -> bool:
         return self.kind == PENDING
 
-    def of(self, target: Any) -> Registration:
+    def apply_to(self, target: Any) -> Registration:
         """Return the registration that a pending one becomes when it is applied."""
         return Registration(self.target, target, dict(self.options), self.subjects)
 
@@ -83,6 +83,7 @@ class Registration:
 
     def _make_declarations(self) -> list[Declaration]:
         """Return the declarations. Raise ``TypeError`` or ``ImproperlyConfigured``."""
+        from .generic_tools import GenericModels
         from .prompts import Prompt
         from .resources import Resource
         from .tools import Tool
@@ -90,7 +91,9 @@ class Registration:
         if self.kind == REGISTER:
             if not is_declaration(self.target):
                 raise TypeError(f"{self} is not a Tool, Resource, Prompt or ModelResource.")
-            return self.target._made_for(self.subjects)  # type: ignore[no-any-return]
+            return self.target._instances_for(self.subjects)  # type: ignore[no-any-return]
+        if self.kind == REGISTER_MODELS:
+            return [GenericModels(self.subjects, self.options)]
         kinds: dict[str, type[Declaration]] = {"tool": Tool, "prompt": Prompt, "resource": Resource}
         return [kinds[self.kind]._from_function(self.target, **self.options)]
 
@@ -108,4 +111,4 @@ class Registration:
 
 def is_declaration(cls: Any) -> bool:
     """Whether ``cls`` is a class that can be registered."""
-    return hasattr(cls, "_made_for")
+    return hasattr(cls, "_instances_for")

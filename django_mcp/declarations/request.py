@@ -42,6 +42,8 @@ from .questions import (
     Sampled,
     read_answer,
 )
+from .ui import EXTENSION as UI_EXTENSION
+from .ui import MIME_TYPE
 
 if TYPE_CHECKING:
     from django.forms import BaseForm
@@ -61,14 +63,14 @@ V = TypeVar("V")
 class ClientCapabilities:
     """``request.can``: which questions this client supports."""
 
-    offered: Mapping[str, Any]
+    _offered: Mapping[str, Any]
 
-    def lacks(self, required: Mapping[str, Any]) -> dict[str, Any]:
+    def _lacks(self, required: Mapping[str, Any]) -> dict[str, Any]:
         """Return those of the client capabilities ``required`` that this client does not have."""
-        return lacking(self.offered, required)
+        return lacking(self._offered, required)
 
     def _has(self, name: str, *features: str) -> bool:
-        return not self.lacks({name: {feature: {} for feature in features}})
+        return not self._lacks({name: {feature: {} for feature in features}})
 
     @property
     def elicit(self) -> bool:
@@ -94,9 +96,15 @@ class ClientCapabilities:
     def roots(self) -> bool:
         return self._has("roots")
 
+    @property
+    def ui(self) -> bool:
+        """Whether the client shows the page of a tool (the extension MCP Apps)."""
+        types = (self.extension(UI_EXTENSION) or {}).get("mimeTypes")
+        return isinstance(types, list) and MIME_TYPE in types
+
     def extension(self, name: str) -> Mapping[str, Any] | None:
         """Return the client's settings for an extension, or None if it does not have it."""
-        found = (self.offered.get("extensions") or {}).get(name)
+        found = (self._offered.get("extensions") or {}).get(name)
         return found if isinstance(found, Mapping) else None
 
 
@@ -162,6 +170,10 @@ class Request:
 
     It is not an ``HttpRequest``. ``.http`` is one, for code that needs it.
 
+    ``method`` is the method of the call, such as "tools/call", and ``name`` the name of the tool or
+    prompt, or the URI of the resource, as the client sent it. Both are "" without a call, as for
+    subscriptions.
+
     ``offered`` returns the client's capabilities. ``stop`` is set when the call must stop.
     """
 
@@ -171,6 +183,8 @@ class Request:
         server: Server,
         *,
         host: str | None = None,
+        method: str = "",
+        name: str = "",
         revision: str = "",
         client_info: Mapping[str, Any] | None = None,
         offered: Callable[[], Mapping[str, Any]] = dict,
@@ -179,15 +193,18 @@ class Request:
         notifier: CallNotifier | None = None,
         stop: StopFlag | None = None,
     ) -> None:
-        self.principal, self.server, self.host, self.revision = principal, server, host, revision
+        self.principal, self.server, self._host, self.revision = principal, server, host, revision
+        self.method, self.name = method, name
         self.client_info = client_info or {}
         self.meta = meta or {}
         self._answers = answers or KnownAnswers()
         self._notifier: CallNotifier = notifier or NoNotifier()
         self._offered, self._stop = offered, stop or StopFlag()
         self._occurrences: dict[str, int] = {}
-        self.asks = True
-        self.is_committing = False  # its queries are not stopped any more
+        self._may_ask = True
+        self._is_committing = False  # its queries are not stopped any more
+        self._is_out_of_time = False  # it ran longer than its time limit
+        self._queries, self._rows_written = 0, 0  # by the project's code, in threads
 
     @property
     def user(self) -> Any:
@@ -206,8 +223,8 @@ class Request:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call must stop: the client cancelled it, or the server stopped it."""
-        return self._stop.is_set
+        """Whether the call must stop: the client or the server stopped it, or its time is over."""
+        return self._stop.is_set or self._is_out_of_time
 
     @cached_property
     def http(self) -> HttpRequest:
@@ -349,7 +366,7 @@ class Request:
         """
         self._raise_if_stopped()
         if key not in self._answers.remembered:
-            self._check_asks()
+            self._check_may_ask()
             raise OnceNeeded(key, function)
         self._answers.used.add(key)
         return self._answers.remembered[key]
@@ -364,7 +381,7 @@ class Request:
         answer means, such as ``Declined``. It is called when all questions of an ``ask`` have
         answers.
         """
-        question = question.of(self)
+        question = question.bind(self)
         wire = repr(question.wire())
         self._occurrences[wire] = self._occurrences.get(wire, 0) + 1
         digest = question.digest(self._occurrences[wire])
@@ -378,7 +395,7 @@ class Request:
         except WrongAnswer as wrong:
             # Forget the answer. Otherwise each run would read it again and ask without end.
             self._answers.known.pop(digest, None)
-            return (name or digest, digest, question.again(str(wrong))), lambda: None
+            return (name or digest, digest, question.repeat_with_error(str(wrong))), lambda: None
         except Exception as error:
             return None, _raiser(error)
         return None, lambda: value
@@ -396,18 +413,18 @@ class Request:
         return found
 
     def _check_askable(self, question: Question) -> None:
-        self._check_asks()
+        self._check_may_ask()
         question.check()
-        lacking = self.can.lacks(question.required())
+        lacking = self.can._lacks(question.required())
         if lacking:
             raise Unsupported(lacking)
 
-    def _check_asks(self) -> None:
-        if not self.asks:
+    def _check_may_ask(self) -> None:
+        if not self._may_ask:
             raise RuntimeError("The client cannot be asked in lists, completion or on commit.")
 
     def _raise_if_stopped(self) -> None:
-        if self._stop.is_set:
+        if self.cancelled:
             raise Stopped()
 
     # The same for asynchronous code.
@@ -469,7 +486,7 @@ class Request:
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> Any: ...
     async def aelicit(self, message: StrOrPromise, schema: Any = bool, **options: Any) -> Any:
-        if Elicit(message, schema).looks_up:
+        if Elicit(message, schema).needs_thread:
             return await sync_to_async(lambda: self.elicit(message, schema, **options))()
         return self.elicit(message, schema, **options)
 
@@ -480,7 +497,7 @@ class Request:
         return self.roots(**options)
 
     async def aask(self, /, **questions: Question) -> dict[str, Any]:
-        if any(question.looks_up for question in questions.values()):
+        if any(question.needs_thread for question in questions.values()):
             return await sync_to_async(self.ask)(**questions)
         return self.ask(**questions)
 
@@ -513,7 +530,7 @@ def environ(request: Request) -> dict[str, Any]:
     """
     origin = urlsplit(settings.URL)
     secure = origin.scheme == "https"
-    host = request.host or origin.netloc
+    host = request._host or origin.netloc
     address = urlsplit(f"//{host}")
     return {
         "REQUEST_METHOD": "GET",

@@ -9,19 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.core.checks import CheckMessage, Warning
 from django.core.exceptions import ImproperlyConfigured
 
 from ..protocol.uri_template import Template
-from .attribute_checks import require_method
 from .content import MEDIA_TYPE, URI, Annotations
-from .declaration import Declaration
+from .declaration import Declaration, Find
 
 if TYPE_CHECKING:
     from .arguments import Arguments
-    from .catalog import Catalog
     from .completions import Completer
     from .request import Request
 
@@ -79,6 +78,12 @@ class Resource(Declaration):
     def _is_template(self) -> bool:
         return "{" in self.uri
 
+    @cached_property
+    def _has_secret_variable(self) -> bool:
+        """Whether a variable of the URI is secret, so that no URI may be stored or logged."""
+        redaction, names = self._arguments.redaction, self._arguments.parameters
+        return any(redaction.is_secret(name, "text") for name in names)
+
     def _match(self, uri: str) -> dict[str, str] | None:
         """Return the variables if ``uri`` is a URI of this resource, or None."""
         if self._template is not None:
@@ -114,12 +119,12 @@ class Resource(Declaration):
 
     # Resolution.
 
-    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
-        yield from super()._resolve(catalog)
+    def _resolve(self, find: Find) -> Iterator[CheckMessage]:
+        yield from super()._resolve(find)
         if self.shared and not self._is_public:
             hint = "Set permission = mcp.PUBLIC, or remove shared."
             yield self._error("It is shared, but not public.", 46, hint)
-        wrong = [*self._address_problems(), *self._argument_problems(catalog)]
+        wrong = [*self._address_problems(), *self._argument_problems(find)]
         yield from wrong or self._variable_problems()
 
     def _common_problems(self) -> Iterator[CheckMessage]:
@@ -154,13 +159,13 @@ class Resource(Declaration):
             message = f"{self.uri!r} is not a URI template: {error}"
             yield self._error(message, 42, "See RFC 6570.")
 
-    def _argument_problems(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _argument_problems(self, find: Find) -> Iterator[CheckMessage]:
         """Yield what is wrong with the arguments, and set them and their completers."""
         from .arguments import arguments_of, text_problems
 
         try:
-            require_method(self)
-            self._arguments = arguments_of(self._implementation, catalog.find)
+            self._require_method()
+            self._arguments = arguments_of(self._implementation, find)
         except ImproperlyConfigured as error:
             yield self._error(str(error), 43, "Every argument needs a name and a type.")
             return
@@ -180,12 +185,12 @@ class Resource(Declaration):
             message = f"The variable {{{name}}} is not an argument of the function."
             yield self._error(message, 45, "Add the argument.")
 
-    def _is_there(self, request: Request, variables: Mapping[str, str]) -> bool:
+    def _exists(self, request: Request, variables: Mapping[str, str]) -> bool:
         """Whether the contents exist, beyond the rows that the arguments name."""
         return True
 
     @property
-    def _read_by(self) -> str:
+    def _read_by_text(self) -> str:
         """What decides last whether the contents can be read, as text for developers."""
         return f"{self._origin()} reads it"
 

@@ -22,9 +22,9 @@ from django.db.models import Model
 from ..exceptions import ToolError
 
 if TYPE_CHECKING:
-    from .catalog import Catalog
-    from .model_resources import ModelResource
+    from .model_rows import ModelRows
     from .request import Request
+    from .server import Server
 
 T = TypeVar("T")
 MAX_LOGGED_KEYS = 10
@@ -64,7 +64,7 @@ class HiddenRows(ToolError):
     # A tool returned rows that its caller may not see. The docstring of a ToolError is the message
     # to the client, which must not learn that the rows exist. ``detail`` is for the log.
 
-    def __init__(self, resource: ModelResource, rows: Sequence[Model]) -> None:
+    def __init__(self, resource: ModelRows, rows: Sequence[Model]) -> None:
         super().__init__()
         keys = ",".join(str(row.pk) for row in rows[:MAX_LOGGED_KEYS])
         more = ",..." if len(rows) > MAX_LOGGED_KEYS else ""
@@ -75,9 +75,9 @@ class ReturnedRows:
     """The rows of one result. Queries check many rows of a resource and database at once."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[ModelResource, str | None], list[Model]] = {}
+        self._rows: dict[tuple[ModelRows, str | None], list[Model]] = {}
 
-    def add(self, resource: ModelResource, row: Model) -> None:
+    def add(self, resource: ModelRows, row: Model) -> None:
         """Add a row to be checked."""
         self._rows.setdefault((resource, row._state.db), []).append(row)
 
@@ -96,9 +96,9 @@ class RowCollector:
     are not checked, because no resource says who may see them.
     """
 
-    def __init__(self, catalog: Catalog, paths: Collection[Path]) -> None:
+    def __init__(self, server: Server, paths: Collection[Path]) -> None:
         self.rows = ReturnedRows()
-        self._catalog, self._paths = catalog, paths
+        self._catalog, self._paths = server._catalog, paths
         # Keeps the values alive: Python may reuse the id() of a deleted object.
         self._seen: dict[int, Any] = {}
 
@@ -163,14 +163,14 @@ def _at(value: Any, path: Path) -> Any:
     return value
 
 
-def _key(resource: ModelResource, row: Any) -> tuple[Any, ...]:
+def _key(resource: ModelRows, row: Any) -> tuple[Any, ...]:
     # Convert, because a row that was just created may contain a UUID as a string.
     fields = resource.model._meta.pk_fields
     return tuple(field.to_python(getattr(row, field.attname)) for field in fields)
 
 
 def _visible_keys(
-    resource: ModelResource, request: Request, rows: Sequence[Model], using: str | None
+    resource: ModelRows, request: Request, rows: Sequence[Model], using: str | None
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the keys of those rows that the caller may see."""
     keys = {_key(resource, row) for row in rows}

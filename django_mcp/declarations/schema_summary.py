@@ -1,8 +1,8 @@
-"""A JSON Schema as English text for people: one line for each argument, with its type.
+"""A JSON Schema as text for people: one line for each argument, with its type.
 
-The page of a server, management commands, snapshots and validation errors use it. The text is
-correct for every schema, also for one that the project wrote by hand. Anything without a
-description here is "anything" and never a guess. All functions depend on the schema only.
+The page of a server and the inspector show it in the language of the visitor. Management commands
+and validation errors use it in English. It is correct for every schema, also for one that the
+project wrote by hand. Anything without a description here is "anything" and never a guess.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+
+from django.utils.translation import gettext, ngettext, override, pgettext, pgettext_lazy
 
 Schema = Mapping[str, Any]
 
@@ -22,15 +25,18 @@ VOWEL = re.compile(r"(?!eu|one|uni|use|usa)[aeiou]", re.I)
 
 # The names of formats, in the singular and in the plural.
 FORMATS = {
-    "date": ("date", "dates"),
-    "date-time": ("date and time", "dates with times"),
-    "time": ("time of day", "times of day"),
-    "duration": ("duration", "durations"),
-    "email": ("email address", "email addresses"),
-    "uri": ("URL", "URLs"),
-    "uuid": ("UUID", "UUIDs"),
-    "ipv4": ("IPv4 address", "IPv4 addresses"),
-    "ipv6": ("IPv6 address", "IPv6 addresses"),
+    "date": (pgettext_lazy("type", "date"), pgettext_lazy("type", "dates")),
+    "date-time": (
+        pgettext_lazy("type", "date and time"),
+        pgettext_lazy("type", "dates with times"),
+    ),
+    "time": (pgettext_lazy("type", "time of day"), pgettext_lazy("type", "times of day")),
+    "duration": (pgettext_lazy("type", "duration"), pgettext_lazy("type", "durations")),
+    "email": (pgettext_lazy("type", "email address"), pgettext_lazy("type", "email addresses")),
+    "uri": (pgettext_lazy("type", "URL"), pgettext_lazy("type", "URLs")),
+    "uuid": (pgettext_lazy("type", "UUID"), pgettext_lazy("type", "UUIDs")),
+    "ipv4": (pgettext_lazy("type", "IPv4 address"), pgettext_lazy("type", "IPv4 addresses")),
+    "ipv6": (pgettext_lazy("type", "IPv6 address"), pgettext_lazy("type", "IPv6 addresses")),
 }
 
 
@@ -51,14 +57,26 @@ class PropertyLine:
 
 @dataclass(frozen=True)
 class Phrase:
-    """A description of a value, in the singular and in the plural."""
+    """A description of a value, in the singular and in the plural.
+
+    ``is_number`` is true for numbers with a fraction, ``is_text`` for texts that may be such a
+    number.
+    """
 
     one: str
     many: str
+    is_number: bool = False
+    is_text: bool = False
 
 
-ANYTHING, NOTHING = Phrase("anything", "anything"), Phrase("nothing", "nothing")
-OBJECT = Phrase("object", "objects")
+def _anything() -> Phrase:
+    return Phrase(pgettext("type", "anything"), pgettext("type", "anything"))
+
+
+def _nothing() -> Phrase:
+    return Phrase(pgettext("type", "nothing"), pgettext("type", "nothing"))
+
+
 VALUES = {"string", "number", "boolean", "object", "array"}  # all types except null
 # Keywords that describe all alternatives together. They are not copied to each alternative.
 ABOUT = ("anyOf", "oneOf", "title", "description", "default", "examples", "$ref", "$defs")
@@ -72,14 +90,19 @@ def key_description(name: str, uri: str = "") -> str:
     return f"Key or URI of the {name}: {uri}" if uri else f"Key or URI of the {name}."
 
 
-def lines(schema: Schema) -> list[PropertyLine]:
-    """Return the properties of ``schema``, an object, each followed by the ones inside it."""
-    return list(islice(_Reader(schema).lines(schema), MAX_LINES))
+def lines(schema: Schema, *, translated: bool = False) -> list[PropertyLine]:
+    """Return the properties of ``schema``, an object, each followed by the ones inside it.
+
+    They are in English, or in the active language if ``translated`` is true.
+    """
+    with nullcontext() if translated else override(None):
+        return list(islice(_Reader(schema).lines(schema), MAX_LINES))
 
 
 def kind(schema: Schema) -> str:
     """Return the type of a value of ``schema``: "text", "number above 0", "list of dates"..."""
-    return _Reader(schema).phrase(schema).one
+    with override(None):
+        return _Reader(schema).phrase(schema).one
 
 
 def forms(part: Any, root: Schema) -> list[dict[str, Any]]:
@@ -126,8 +149,10 @@ class _Reader:
         for part in [] if own else [*self.branches(found), *self.branches(items)]:
             own = own or str(part.get("description") or "")
         key = KEY.match(own)
-        example = f" Such as {key['uri']}." if key and key["uri"] else ""
-        words = f"{key['before']}{example}" if key else own
+        if key is None:
+            return " ".join(own.split())
+        example = gettext("Such as %s.") % key["uri"] if key["uri"] else ""
+        words = f"{key['before']} {example}"
         return " ".join(words.split())
 
     # References.
@@ -164,22 +189,28 @@ class _Reader:
 
     def phrase(self, schema: Any, level: int = 0) -> Phrase:
         if level > MAX_LEVELS:
-            return ANYTHING
+            return _anything()
         return _either([self._alternative_phrase(found, level) for found in self.branches(schema)])
 
     def _alternative_phrase(self, found: Schema, level: int) -> Phrase:
         """Return the phrase for one alternative."""
         key = KEY.match(str(found.get("description") or ""))
         if key is not None and found.get("type") != "object":
-            of = f"{'an' if VOWEL.match(key['name']) else 'a'} {key['name']}"
-            return Phrase(f"key or URI of {of}", f"keys or URIs, each of {of}")
+            one, many = (
+                pgettext("type", "key or URI of a %s"),
+                pgettext("type", "keys or URIs, each of a %s"),
+            )
+            if VOWEL.match(key["name"]):
+                one = pgettext("type", "key or URI of an %s")
+                many = pgettext("type", "keys or URIs, each of an %s")
+            return Phrase(one % key["name"], many % key["name"])
         if choices := _choices(found):
             return choices
         kinds = found.get("type", "object" if "properties" in found else "")
         kinds = list(map(str, kinds)) if isinstance(kinds, list) else [str(kinds)]
         kinds.sort(key=lambda kind: kind == "null")
         if VALUES.issubset(kinds):
-            return ANYTHING
+            return _anything()
         return _either([self._typed(kind, found, level) for kind in kinds])
 
     def _typed(self, kind: str, found: Schema, level: int) -> Phrase:
@@ -187,23 +218,31 @@ class _Reader:
             return self._list(found, level)
         if kind == "object":
             return self._object(found, level)
-        return KINDS[kind](found) if kind in KINDS else ANYTHING
+        return KINDS[kind](found) if kind in KINDS else _anything()
 
     def _list(self, found: Schema, level: int) -> Phrase:
         if parts := _listed(found.get("prefixItems")):
             shown = ", ".join(self.phrase(part, level + 1).one for part in parts)
-            return Phrase(f"list of {len(parts)}: {shown}", f"lists of {len(parts)}: {shown}")
+            values = {"count": len(parts), "items": shown}
+            return Phrase(
+                pgettext("type", "list of %(count)d: %(items)s") % values,
+                pgettext("type", "lists of %(count)d: %(items)s") % values,
+            )
         items = self.phrase(found.get("items", {}), level + 1)
         count = _range(found.get("minItems") or None, found.get("maxItems"))
         shown = f"{count} {items.many}".strip()
-        return Phrase(f"list of {shown}", f"lists of {shown}")
+        return Phrase(
+            pgettext("type", "list of %s") % shown, pgettext("type", "lists of %s") % shown
+        )
 
     def _object(self, found: Schema, level: int) -> Phrase:
         values = found.get("additionalProperties")
         if "properties" in found or not isinstance(values, Mapping):
-            return OBJECT
+            return Phrase(pgettext("type", "object"), pgettext("type", "objects"))
         many = self.phrase(values, level + 1).many
-        return Phrase(f"object of {many}", f"objects of {many}")
+        return Phrase(
+            pgettext("type", "object of %s") % many, pgettext("type", "objects of %s") % many
+        )
 
 
 # Values of one type.
@@ -212,18 +251,25 @@ class _Reader:
 def _text(found: Schema) -> Phrase:
     """Return the phrase for a string."""
     if called := FORMATS.get(str(found.get("format"))):
-        return Phrase(*called)
+        return Phrase(str(called[0]), str(called[1]))
     if _is_numeric(found.get("pattern")):
-        return Phrase("number as text", "numbers as texts")
+        return Phrase(
+            pgettext("type", "number as text"), pgettext("type", "numbers as texts"), is_text=True
+        )
     if found.get("contentEncoding") == "base64":
-        return Phrase("text in base64", "texts in base64")
+        return Phrase(pgettext("type", "text in base64"), pgettext("type", "texts in base64"))
     longest = found.get("maxLength")
     least = found.get("minLength") or None
     if longest is None and least == 1:
-        return Phrase("text, not empty", "texts, none empty")
-    count = _range(least, longest)
-    limits = f" of {count} character{'' if count.endswith(' 1') else 's'}" if count else ""
-    return Phrase(f"text{limits}", f"texts{limits}")
+        return Phrase(pgettext("type", "text, not empty"), pgettext("type", "texts, none empty"))
+    if longest is None and least is None:
+        return Phrase(pgettext("type", "text"), pgettext("type", "texts"), is_text=True)
+    count, number = {"count": _range(least, longest)}, least if longest is None else longest
+    number = number if isinstance(number, int) else 2
+    return Phrase(
+        ngettext("text of %(count)s character", "text of %(count)s characters", number) % count,
+        ngettext("texts of %(count)s character", "texts of %(count)s characters", number) % count,
+    )
 
 
 def _is_numeric(pattern: Any) -> bool:
@@ -235,16 +281,20 @@ def _is_numeric(pattern: Any) -> bool:
     return all(map(test, ("1.5", "20"))) and not any(map(test, ("x", "1-5", "1:5", "1.5x")))
 
 
-def _number(one: str) -> Callable[[Schema], Phrase]:
-    def phrase(found: Schema) -> Phrase:
-        limits = _limits(found)
-        return Phrase(f"{one}{limits}", f"{one}s{limits}")
+def _whole_number(found: Schema) -> Phrase:
+    limits = _limits(found)
+    one, many = pgettext("type", "whole number"), pgettext("type", "whole numbers")
+    return Phrase(f"{one} {limits}".rstrip(), f"{many} {limits}".rstrip())
 
-    return phrase
+
+def _number(found: Schema) -> Phrase:
+    limits = _limits(found)
+    one, many = pgettext("type", "number"), pgettext("type", "numbers")
+    return Phrase(f"{one} {limits}".rstrip(), f"{many} {limits}".rstrip(), is_number=True)
 
 
 def _limits(found: Schema) -> str:
-    """Return the limits of a number, such as " from 1 to 5"."""
+    """Return the limits of a number, such as "from 1 to 5", or ""."""
     low, high = found.get("minimum"), found.get("maximum")
     above, below = found.get("exclusiveMinimum"), found.get("exclusiveMaximum")
     if above is True:  # up to draft 4 it is a boolean that makes "minimum" exclusive
@@ -252,10 +302,19 @@ def _limits(found: Schema) -> str:
     if below is True:
         below, high = high, None
     if low is not None and high is not None:
-        return f" from {_value(low)} to {_value(high)}"
-    ends = (("of at least", low), ("above", above), ("of at most", high), ("below", below))
-    limits = [f"{word} {_value(end)}" for word, end in ends if _is_number(end)]
-    return f" {' and '.join(limits)}" if limits else ""
+        values = {"low": _value(low), "high": _value(high)}
+        return pgettext("limits of a number", "from %(low)s to %(high)s") % values
+    ends = (
+        (pgettext("limits of a number", "of at least %s"), low),
+        (pgettext("limits of a number", "above %s"), above),
+        (pgettext("limits of a number", "of at most %s"), high),
+        (pgettext("limits of a number", "below %s"), below),
+    )
+    limits = [text % _value(end) for text, end in ends if _is_number(end)]
+    if len(limits) < 2:
+        return "".join(limits)
+    values = {"low": limits[0], "high": limits[1]}
+    return pgettext("limits of a number", "%(low)s and %(high)s") % values
 
 
 def _is_number(value: Any) -> bool:
@@ -264,10 +323,10 @@ def _is_number(value: Any) -> bool:
 
 KINDS: Mapping[str, Callable[[Schema], Phrase]] = {
     "string": _text,
-    "integer": _number("whole number"),
-    "number": _number("number"),
-    "boolean": lambda found: Phrase("yes or no", "yes or no"),
-    "null": lambda found: NOTHING,
+    "integer": _whole_number,
+    "number": _number,
+    "boolean": lambda found: Phrase(pgettext("type", "yes or no"), pgettext("type", "yes or no")),
+    "null": lambda found: _nothing(),
 }
 
 
@@ -276,31 +335,35 @@ KINDS: Mapping[str, Callable[[Schema], Phrase]] = {
 
 def _either(phrases: Sequence[Phrase]) -> Phrase:
     """Return all of ``phrases`` joined by "or", without duplicates."""
-    ones = list(dict.fromkeys(phrase.one for phrase in phrases))
-    manys = list(dict.fromkeys(phrase.many for phrase in phrases))
+    phrases = list(dict.fromkeys(_decimals(phrases))) or [_anything()]
+    if len(phrases) == 1:
+        return phrases[0]
     return Phrase(
-        _joined_by_or(_numbers(ones, "number", "text")),
-        _joined_by_or(_numbers(manys, "numbers", "texts")),
+        _joined_by_or([phrase.one for phrase in phrases]),
+        _joined_by_or([phrase.many for phrase in phrases]),
     )
 
 
-def _numbers(words: list[str], number: str, text: str) -> list[str]:
+def _decimals(phrases: Sequence[Phrase]) -> Sequence[Phrase]:
     """Join "number" and "number as text" to one phrase.
 
     Decimals are accepted as a number and as text.
     """
-    written = {text, f"{number} as {text}"}
-    if not any(word.startswith(number) and word not in written for word in words):
-        return words
-    if not written.intersection(words):
-        return words
-    others = [word for word in words if word not in written]
-    return [f"{word} (also as text)" if word.startswith(number) else word for word in others]
+    if not all(any(getattr(one, name) for one in phrases) for name in ("is_number", "is_text")):
+        return phrases
+    also = pgettext("type", "%s (also as text)")
+    return [
+        Phrase(also % one.one, also % one.many) if one.is_number else one
+        for one in phrases
+        if not one.is_text
+    ]
 
 
 def _joined_by_or(words: Sequence[str]) -> str:
-    *before, last = words or ["anything"]
-    return f"{', '.join(before)} or {last}" if before else last
+    *before, last = dict.fromkeys(words)
+    if not before:
+        return last
+    return pgettext("type", "%(types)s or %(type)s") % {"types": ", ".join(before), "type": last}
 
 
 def _choices(found: Schema) -> Phrase | None:
@@ -313,24 +376,29 @@ def _choices(found: Schema) -> Phrase | None:
         return None
     shown = [_value(value) for value in values[:MAX_LISTED_CHOICES] if value is not None]
     more = len(values) - MAX_LISTED_CHOICES
-    listed = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-    one = f"one of {listed}" if len(shown) > 1 else listed
-    phrases = [Phrase(one, f"values, each {one}")] if shown else []
-    return _either([*phrases, NOTHING] if None in values else phrases)
+    listed = ", ".join(shown)
+    if more > 0:
+        parts = {"values": listed, "count": more}
+        listed = pgettext("type", "%(values)s and %(count)d more") % parts
+    one = pgettext("type", "one of %s") % listed if len(shown) > 1 else listed
+    phrases = [Phrase(one, pgettext("type", "values, each %s") % one)] if shown else []
+    return _either([*phrases, _nothing()] if None in values else phrases)
 
 
 def _range(least: Any, most: Any) -> str:
     if least is not None and most is not None:
-        return str(least) if least == most else f"{least} to {most}"
+        if least == most:
+            return str(least)
+        return pgettext("number", "%(low)s to %(high)s") % {"low": least, "high": most}
     if least is not None:
-        return f"at least {least}"
-    return f"at most {most}" if most is not None else ""
+        return str(pgettext("number", "at least %s") % least)
+    return str(pgettext("number", "at most %s") % most) if most is not None else ""
 
 
 def _value(value: Any) -> str:
     """Return a value as a person would write it."""
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return pgettext("value", "yes") if value else pgettext("value", "no")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     plain = isinstance(value, str) and value.strip() == value != ""

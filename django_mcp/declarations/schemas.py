@@ -8,17 +8,22 @@ jsonschema is imported when the first schema is used, because the import is slow
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Any, cast
 
 from .content import json_problem
-from .schema_summary import ANYTHING, kind
+from .schema_summary import kind
 
 MAX_DEPTH, MAX_SUBSCHEMAS, MAX_MESSAGES = 40, 2000, 5
-MAX_MESSAGE_LENGTH = 300  # characters
+MAX_VIOLATION_LENGTH = 300  # characters
 _PLAIN = {"integer": int, "string": str, "boolean": bool}
+_TYPES = {
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
+    "object": (dict,), "array": (list,), "null": (type(None),),
+}  # fmt: skip
+_KEYWORDS_OF_TYPES = {"type", "properties", "items", "title", "description"}
 # Keywords that only a value of the right type can violate.
 KEYWORDS_OF_ONE_TYPE = (
     "additionalProperties", "exclusiveMaximum", "exclusiveMinimum", "maxItems", "maxLength",
@@ -49,6 +54,27 @@ def is_plain(schema: Mapping[str, Any], value: Any) -> bool:
     return len(schema) == 1 and type(value) is _PLAIN.get(str(schema.get("type")))
 
 
+def clearly_fits(schema: Mapping[str, Any], value: Any) -> bool:
+    """Whether ``value`` fits a schema of types, properties and items, decided without jsonschema.
+
+    False if it does not fit, or if the schema has other keywords. ``value`` is decoded JSON.
+    """
+    if not schema.keys() <= _KEYWORDS_OF_TYPES:
+        return False
+    if (kinds := schema.get("type")) is not None:
+        named = kinds if isinstance(kinds, list) else (kinds,)
+        if not any(type(value) in _TYPES.get(kind, ()) for kind in named):
+            return False
+    if isinstance(value, dict):
+        properties = schema.get("properties", {})
+        return all(
+            clearly_fits(one, value[name]) for name, one in properties.items() if name in value
+        )
+    if isinstance(value, list) and "items" in schema:
+        return all(clearly_fits(schema["items"], one) for one in value)
+    return True
+
+
 def violations(schema: dict[str, Any], value: Any, *, formats: bool = True) -> list[str]:
     """Return what is wrong with ``value``, one sentence for each error; [] if it fits.
 
@@ -65,8 +91,8 @@ def _sentence(error: Any) -> str:
     error = _most_specific(error)
     path = ".".join(str(step)[:80] for step in list(error.absolute_path)[:8])
     message = _alternatives(error) or error.message
-    if len(message) > MAX_MESSAGE_LENGTH:  # jsonschema writes the value before the error
-        message = message.replace(repr(error.instance), "this value")[:MAX_MESSAGE_LENGTH]
+    if len(message) > MAX_VIOLATION_LENGTH:  # jsonschema writes the value before the error
+        message = message.replace(repr(error.instance), "this value")[:MAX_VIOLATION_LENGTH]
     return f"{path}: {message}" if path else message
 
 
@@ -88,7 +114,7 @@ def _alternatives(error: Any) -> str:
     if error.validator not in ("anyOf", "oneOf") or not error.context:
         return ""
     wanted = kind(error.schema)
-    return "" if ANYTHING.one in wanted else f"{error.instance!r} should be: {wanted}"
+    return "" if "anything" in wanted else f"{error.instance!r} should be: {wanted}"
 
 
 def problem(schema: Any) -> str | None:
@@ -159,6 +185,13 @@ def _missing_reference(schema: dict[str, Any]) -> str | None:
         except Unresolvable:
             return f"The schema has nothing at the reference {ref!r}."
     return None
+
+
+def object_schema(properties: dict[str, Any], required: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the schema of an object that has these properties and no others."""
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    names = [*required]
+    return schema | ({"required": names} if names else {})
 
 
 def all_of(keyword: str, schema: Any) -> Iterator[Any]:

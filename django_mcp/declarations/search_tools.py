@@ -6,12 +6,14 @@ more than the resource itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.db import models
 
 from ..conf import settings
 from ..exceptions import InvalidArguments, ToolError
@@ -19,18 +21,18 @@ from ..protocol.content import text_or_bytes
 from ..protocol.jsonrpc import ResourceNotFound
 from ..protocol.uri_template import Template
 from .arguments import Arguments, KeyBinding
-from .completions import ranked
+from .completions import rank_matches
 from .content import Contents
 from .cursors import digest, seal, unseal
-from .declaration import Declaration
-from .fields.keys import key_value, or_uri
+from .declaration import Declaration, Find
+from .fields.entries import any_checks_object_permission, is_permitted, visible_rows
+from .fields.keys import key_or_uri_schema, key_value
 from .outputs import Output
 from .permissions import Decision
 from .resources import Resource
 from .tools import Tool
 
 if TYPE_CHECKING:
-    from .catalog import Catalog
     from .model_resources import ModelResource
     from .request import Request
 
@@ -56,15 +58,23 @@ class ModelRowsDeclaration(Declaration):
         return self._resource._origin()
 
     @property
+    def _source(self) -> Any:
+        return self._resource._source
+
+    @property
     def _is_public(self) -> bool:
         return self._resource._is_public
 
     @property
-    def _is_free(self) -> bool:
+    def _decides_without_database(self) -> bool:
         return False
 
     def _decide_permission(self, request: Request) -> Decision:
         return self._resource._decide(request)
+
+    @cached_property
+    def _owner(self) -> Declaration:
+        return self._resource
 
     @property
     def _depends_on(self) -> Iterable[Declaration]:
@@ -78,18 +88,113 @@ class ModelRowsDeclaration(Declaration):
         return self._resource._rule
 
 
-class SearchTool(ModelRowsDeclaration, Tool):
-    """Finds rows of a model resource by text and filters, page by page."""
+class FilteringTool(ModelRowsDeclaration, Tool):
+    """A tool that selects rows of a model resource by text and filters, and changes nothing."""
 
     read_only = True
     open_world = False
 
     def __init__(self, resource: ModelResource) -> None:
         self._resource = resource
+        self.description = " ".join([*self._sentences()])
+        self.permission, self.icons = resource.permission, resource.icons
+
+    def _sentences(self) -> Iterator[str]:
+        """Yield the sentences of the description."""
+        raise NotImplementedError
+
+    def _input_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments, in which filters take keys."""
+        raise NotImplementedError
+
+    def _output_schema(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    @property
+    def _decides_without_database(self) -> bool:
+        return self._resource._decides_without_database
+
+    def _resolve(self, find: Find) -> Iterator[CheckMessage]:
+        self._targets = dict(self._found_targets(find))
+        schema = self._input_schema()
+        for name in self._targets:
+            schema["properties"][name] = _with_uris(schema["properties"][name])
+        self._arguments = Arguments(schema=schema, handwritten=True)
+        self._output = Output()
+        self._output.schema = self._output_schema()
+        yield from ()
+
+    def _found_targets(self, find: Find) -> Iterator[tuple[str, ModelResource]]:
+        """Yield the filters that accept keys of another resource's rows."""
+        for name, each in self._resource._search.filters.items():
+            if each.target is not None:
+                with suppress(ImproperlyConfigured):  # not registered: primary keys only
+                    yield name, find(each.target, None)
+
+    def _matching(self, request: Request, arguments: dict[str, Any]) -> models.QuerySet[Any]:
+        """Return the rows that the user may see and that match ``arguments``.
+
+        Raise ``ValueError``.
+        """
+        keys = {
+            name: self._primary_keys(target, arguments[name], request)
+            for name, target in self._targets.items()
+            if name in arguments
+        }
+        resource = self._resource
+        return resource._search.apply(
+            resource.get_queryset(request),
+            arguments | keys,
+            lambda model: self._visible_related(model, request),
+        )
+
+    def _visible_related(
+        self, model: type[models.Model], request: Request
+    ) -> tuple[models.QuerySet[Any], Callable[[Any], bool] | None]:
+        """Return the rows of a to-many relation that the user may see, and their check.
+
+        Otherwise a filter would reveal which rows that the user may not see are related.
+        """
+        resources = self._resource._row_limits.get(model, ())
+        rows = visible_rows(model._base_manager.all(), resources, request)
+        if not any_checks_object_permission(resources):
+            return rows, None
+        return rows, lambda row: is_permitted(row, resources, request)
+
+    def _primary_keys(self, target: ModelResource, value: Any, request: Request) -> Any:
+        """Return ``value``, or each item of a list, with a primary key instead of a URI."""
+        if isinstance(value, list):
+            return [self._primary_keys(target, one, request) for one in value]
+        variables = target._match(value) if isinstance(value, str) else None
+        if not variables:
+            return value
+        if target._by_pk:
+            return variables[target._lookup]
+        # The caller must be allowed to see the row. Otherwise the filter would reveal the name of a
+        # hidden row.
+        return key_value(KeyBinding(target).fetch(value, request, write=False))
+
+
+@contextmanager
+def invalid_arguments() -> Iterator[None]:
+    """Tell the client of a ``ValueError`` or ``ValidationError`` about its arguments."""
+    try:
+        yield
+    except ValueError as error:
+        raise InvalidArguments(str(error)) from None
+    except ValidationError as error:  # some fields validate values in queries
+        raise InvalidArguments(" ".join(error.messages)) from None
+
+
+class SearchTool(FilteringTool):
+    """Finds rows of a model resource by text and filters, page by page."""
+
+    _row_operation = "search"
+
+    def __init__(self, resource: ModelResource) -> None:
+        super().__init__(resource)
         self.name = f"search_{resource.name}"
         self.title = f"Search {resource.model._meta.verbose_name_plural}"
-        self.description = " ".join([*self._sentences()])
-        self.permission = resource.permission
 
     def _sentences(self) -> Iterator[str]:
         """Yield the sentences of the description: what is searched, and what rows contain."""
@@ -98,29 +203,8 @@ class SearchTool(ModelRowsDeclaration, Tool):
         yield f"Find {resource.model._meta.verbose_name_plural} by {how}, page by page."
         yield f"Each has {', '.join(resource.fields)}."
 
-    @property
-    def _is_free(self) -> bool:
-        return self._resource._is_free
-
-    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
-        self._targets = dict(self._found_targets(catalog))
-        self._arguments = Arguments(schema=self._input_schema(), handwritten=True)
-        self._output = Output()
-        self._output.schema = self._output_schema()
-        yield from ()
-
-    def _found_targets(self, catalog: Catalog) -> Iterator[tuple[str, ModelResource]]:
-        """Yield the filters that accept keys of another resource's rows."""
-        for name, each in self._resource._search.filters.items():
-            if each.target is not None:
-                with suppress(ImproperlyConfigured):  # not registered: primary keys only
-                    yield name, catalog.find(each.target)
-
     def _input_schema(self) -> dict[str, Any]:
-        schema = self._resource._search.schema()
-        for name in self._targets:
-            schema["properties"][name] = _with_uris(schema["properties"][name])
-        return schema
+        return self._resource._search.schema()
 
     def _definition(self) -> dict[str, Any]:
         """Return the definition, without an output schema that only repeats the description."""
@@ -156,37 +240,15 @@ class SearchTool(ModelRowsDeclaration, Tool):
         asked = {key: value for key, value in arguments.items() if key not in ("cursor", "limit")}
         purpose = self._purpose(request, asked)
         after = self._position(arguments.get("cursor"), purpose)
-        arguments |= {
-            name: self._primary_keys(target, arguments[name], request)
-            for name, target in self._targets.items()
-            if name in arguments
-        }
-        try:
+        with invalid_arguments():
             limit = resource._search.limit(arguments)
-            found = resource._search.apply(resource.get_queryset(request), arguments)
-            keyset = resource._search.keyset(arguments)
+            found = self._matching(request, arguments)
+            keyset = resource._search.keyset(arguments, found.db)
             rows, position = keyset.page(
-                resource._selected(found), after, limit, resource._row_check(request)
+                resource._selected(found, request), after, limit, resource._row_check(request)
             )
-        except ValueError as error:
-            raise InvalidArguments(str(error)) from None
-        except ValidationError as error:  # some fields validate values in queries
-            raise InvalidArguments(" ".join(error.messages)) from None
         shown = [resource._row_values(row, request) for row in rows]
         return {"results": shown} | ({"next_cursor": seal(position, purpose)} if position else {})
-
-    def _primary_keys(self, target: ModelResource, value: Any, request: Request) -> Any:
-        """Return ``value``, or each item of a list, with a primary key instead of a URI."""
-        if isinstance(value, list):
-            return [self._primary_keys(target, one, request) for one in value]
-        variables = target._match(value) if isinstance(value, str) else None
-        if not variables:
-            return value
-        if target._by_pk:
-            return variables[target._lookup]
-        # The caller must be allowed to see the row. Otherwise the filter would reveal the name of a
-        # hidden row.
-        return key_value(KeyBinding(target).fetch(value, request, write=False))
 
     def _purpose(self, request: Request, asked: dict[str, Any]) -> str:
         """Return the purpose of a cursor's seal: this search of this user with these arguments."""
@@ -207,10 +269,10 @@ class SearchTool(ModelRowsDeclaration, Tool):
 def _with_uris(prop: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a filter by key that also accepts a URI."""
     if prop["type"] == "array":
-        return prop | {"items": or_uri(prop["items"]), "description": "Keys or URIs."}
+        return prop | {"items": key_or_uri_schema(prop["items"]), "description": "Keys or URIs."}
     about = {name: prop[name] for name in ("title", "description") if name in prop}
     about["description"] = about["description"].replace("Key of", "Key or URI of", 1)
-    return or_uri(prop) | about
+    return key_or_uri_schema(prop) | about
 
 
 class FileResource(ModelRowsDeclaration, Resource):
@@ -221,23 +283,23 @@ class FileResource(ModelRowsDeclaration, Resource):
     def __init__(self, resource: ModelResource) -> None:
         self._resource = resource
         self.name, self.title = f"{resource.name}_file", f"File of a {resource._verbose_name}"
-        self.permission = resource.permission
+        self.permission, self.icons = resource.permission, resource.icons
         self.uri = f"{resource.uri}/{{file}}"
 
-    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, find: Find) -> Iterator[CheckMessage]:
         resource = self._resource
         self._template = Template(self.uri)
         self._arguments = Arguments()
         self._completers = {
             resource._lookup: resource._complete,
-            "file": lambda request, text, context: ranked(resource._field_set.files, text),
+            "file": lambda request, text, context: rank_matches(resource._field_set.files, text),
         }
         yield from ()
 
     def _values(self, variables: Any) -> dict[str, Any]:
         return dict(variables)
 
-    def _is_there(self, request: Request, variables: Any) -> bool:
+    def _exists(self, request: Request, variables: Any) -> bool:
         """Whether it is a file of a row that may be read."""
         resource = self._resource
         try:

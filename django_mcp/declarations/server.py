@@ -13,7 +13,7 @@ import inspect
 import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .catalog import Catalog
     from .content import Icon
     from .declaration import Declaration
+    from .throttles import Throttle, Throttles
 
     Subject = type[Model] | type[BaseForm]  # what a class is registered with
 
@@ -79,9 +80,10 @@ class Server:
     ``name`` distinguishes it from the project's other servers. ``path`` is its URL path
     ("mcp/billing"). ``title``, ``description``, ``version``, ``website`` and ``icons`` are for
     people, ``instructions`` are for models. ``page`` is the permission to see its page in a
-    browser, or None for no page. ``durable`` stores every call of a tool before it runs. ``sse``
-    also serves HTTP+SSE, for old clients. ``experimental`` and ``extensions`` are capabilities to
-    declare, by name.
+    browser, or None for no page. ``durable`` stores every call of a tool before it runs.
+    ``throttle`` limits the calls of all tools, resources and prompts together, and None means the
+    setting ``THROTTLES``. ``sse`` also serves HTTP+SSE, for old clients. ``audit`` stores every
+    call in the audit log. ``experimental`` and ``extensions`` are capabilities to declare, by name.
     """
 
     def __init__(
@@ -97,7 +99,9 @@ class Server:
         instructions: str | Promise | None = None,
         page: Permission | None = PUBLIC,
         durable: bool = False,
+        throttle: Throttles | None = None,
         sse: bool = False,
+        audit: bool = False,
         experimental: Mapping[str, Mapping[str, Any]] | None = None,
         extensions: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
@@ -108,7 +112,8 @@ class Server:
         self.name, self.path = name, (f"mcp/{name}" if path is None else path).strip("/")
         self.title, self.version, self.description = title, version, description
         self.website, self.icons, self.instructions = website, icons, instructions
-        self.page, self.durable, self.sse = page, durable, sse
+        self.page, self.durable, self.throttle = page, durable, throttle
+        self.sse, self.audit = sse, audit
         self.experimental = dict(experimental or {})
         self.extensions = dict(extensions or {})
         self._public_name = ""
@@ -221,7 +226,7 @@ class Server:
         def apply(target: F) -> F:
             if pending in self._records:
                 self._records.remove(pending)
-            self._record(pending.of(target))
+            self._record(pending.apply_to(target))
             return target
 
         return apply
@@ -264,6 +269,19 @@ class Server:
         catalog = Catalog(self, made)
         catalog.messages[:0] = found
         return catalog
+
+    @property
+    def _may_audit(self) -> bool:
+        """Whether calls of any of its declarations are stored in the audit log."""
+        return self.audit or self._catalog.has_audited
+
+    @property
+    def _throttles(self) -> tuple[Throttle, ...]:
+        """The throttles that count every call: those of ``throttle``, or else the setting."""
+        if self.throttle is not None:
+            return self._catalog.throttles
+        rate = settings.THROTTLES.get("calls")
+        return _throttles_of(rate) if rate else ()
 
     @property
     def _is_empty(self) -> bool:
@@ -342,10 +360,17 @@ def _project_name(settings_module: str) -> str:
     return folder if folder and folder.lower() not in GENERIC_NAMES else UNKNOWN_PROJECT
 
 
+@lru_cache(maxsize=16)
+def _throttles_of(rate: str) -> tuple[Throttle, ...]:
+    from .throttles import listed
+
+    return listed(rate)
+
+
 # System checks of a server.
 
 TEXT, LAZY_TEXT = ("str",), ("str", "Promise", "None")
-# The types of each attribute. Other checks cover the page, icons, capabilities and ``sse``.
+# The types of each attribute. Other checks cover the page, throttles, capabilities and ``sse``.
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "path": TEXT,
     "version": TEXT,
@@ -356,8 +381,9 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "website": ("str", "None"),
     "icons": ("Sequence[Icon]",),
     "durable": ("bool",),
+    "audit": ("bool",),
 }
-OPTIONS = (*ATTRIBUTES, "page", "sse", "experimental", "extensions")
+OPTIONS = (*ATTRIBUTES, "page", "throttle", "sse", "experimental", "extensions")
 
 
 def _attribute_problems(server: Server) -> Iterator[CheckMessage]:
@@ -377,7 +403,9 @@ def _attribute_problems(server: Server) -> Iterator[CheckMessage]:
                 continue
             near = "" if name in OPTIONS else did_you_mean(name, OPTIONS)
             hint = f"{near} Pass it to the constructor: {cls.__name__}(..., page=None).".strip()
-            message = f"Nothing reads {cls.__qualname__}.{name} of a server."
+            message = (
+                f"The attribute {name!r} in the class body of {cls.__qualname__} has no effect."
+            )
             yield Error(message, hint=hint, obj=server, id="django_mcp.E154")
 
 
@@ -422,12 +450,13 @@ def _path_problems(server: Server) -> Iterator[CheckMessage]:
 
 
 def _icon_problems(server: Server) -> Iterator[CheckMessage]:
-    from .declaration import icon_problem
+    from .declaration import ICON_HINT, icon_problem, static_icon_problems
 
     for icon in server.icons:
         if wrong := icon_problem(icon):
-            hint = "Write mcp.Icon with an https: or data: URL."
-            yield Error(wrong, hint=hint, obj=server, id="django_mcp.E005")
+            yield Error(wrong, hint=ICON_HINT, obj=server, id="django_mcp.E005")
+        else:
+            yield from static_icon_problems(icon, server)
 
 
 def _extension_problems(server: Server) -> Iterator[CheckMessage]:
@@ -445,9 +474,17 @@ def _sse_problems(server: Server) -> Iterator[CheckMessage]:
         yield Error(message, hint=hint, obj=server, id="django_mcp.E151")
 
 
+def _throttle_problems(server: Server) -> Iterator[CheckMessage]:
+    if server.throttle is not None:
+        from . import throttles
+
+        for message, hint in throttles.problems(server.throttle):
+            yield Error(message, hint=hint, obj=server, id="django_mcp.E156")
+
+
 SERVER_CHECKS = (
     _attribute_problems, _name_problems, _path_problems, _icon_problems, _extension_problems,
-    _page_problems, _sse_problems,
+    _page_problems, _sse_problems, _throttle_problems,
 )  # fmt: skip
 
 

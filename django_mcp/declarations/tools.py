@@ -8,7 +8,7 @@ requires an authenticated user and, unless it is read-only or asynchronous, runs
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from ..conf import settings
-from . import schemas
-from .attribute_checks import require_method
-from .declaration import Declaration
+from . import django_templates, permissions, schemas
+from .declaration import Declaration, Find
+from .ui import UI, is_visibility, ui_problems
 
 if TYPE_CHECKING:
     from .arguments import Arguments
-    from .catalog import Catalog
     from .outputs import Output
 
 # The attribute for each hint, and the hint's name in the protocol.
@@ -42,8 +41,11 @@ class Tool(Declaration):
     sends no hint. ``atomic`` is True, False or a database alias. ``transactional`` says that the
     tool has no effects outside of its transaction. If its process dies, another one runs it again.
     ``durable`` stores a call before it runs, so that the client can fetch the response after any
-    broken connection. ``input_schema`` and ``output_schema`` are hand-written JSON Schemas, which
-    are published unchanged and enforced.
+    broken connection. ``approval`` is the codename of a permission: somebody else who has it must
+    approve each call. ``input_schema`` and ``output_schema`` are hand-written JSON Schemas, which
+    are published unchanged and enforced. ``ui`` is a page that shows the result, as a template name
+    or a ``UI``. ``visibility`` says whether clients with pages offer the tool to the "model", to
+    the "app" (the page), or to both.
     """
 
     _kind = "tool"
@@ -54,15 +56,35 @@ class Tool(Declaration):
     atomic: bool | str = True
     transactional: bool = False
     durable: bool = False
+    approval: str = ""
     input_schema: Mapping[str, Any] | None = None
     output_schema: Mapping[str, Any] | None = None
+    ui: str | UI | None = None
+    visibility: Sequence[str] | None = None
 
+    _ui_uri: str = ""  # the URI of the page of ``ui``, which the catalog sets
     _arguments: Arguments
     _output: Output
+    # What a tool of a model resource does with rows, such as "search" or "create".
+    _row_operation: str = ""
+    # The generic tool (``RowsTool``) by which clients call this one. Then lists do not show it.
+    _called_by: Any = None
 
     def handle(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """Run the tool. The return value is the result. The model is told of a ``ToolError``."""
         raise NotImplementedError
+
+    def _called_tool(self, arguments: Any) -> Tool | None:
+        """Return the tool that a call with these JSON arguments runs: this one, or a model's own.
+
+        None if a generic tool has no model for them.
+        """
+        return self
+
+    @cached_property
+    def _switch_names(self) -> tuple[str, ...]:
+        own = (self._qualified_name,)
+        return own if self._called_by is None else (self._called_by._qualified_name, *own)
 
     def _definition(self) -> dict[str, Any]:
         shown = self._common_definition() | {"inputSchema": self._arguments.schema}
@@ -70,7 +92,13 @@ class Tool(Declaration):
             shown["outputSchema"] = self._output.schema
         declared = {wire: getattr(self, name) for name, wire in HINTS.items()}
         hints = {wire: value for wire, value in declared.items() if value is not None}
-        return shown | ({"annotations": hints} if hints else {})
+        if hints:
+            shown["annotations"] = hints
+        # All clients get it, because lists that caches share do not depend on the client.
+        ui: dict[str, Any] = {"resourceUri": self._ui_uri} if self._ui_uri else {}
+        if self.visibility is not None:
+            ui["visibility"] = list(self.visibility)
+        return shown | ({"_meta": {**shown.get("_meta", {}), "ui": ui}} if ui else {})
 
     @cached_property
     def _transaction(self) -> bool | str:
@@ -84,18 +112,17 @@ class Tool(Declaration):
 
     # Resolution.
 
-    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, find: Find) -> Iterator[CheckMessage]:
         from .arguments import arguments_of
         from .outputs import output_of
 
-        yield from super()._resolve(catalog)
+        yield from super()._resolve(find)
         wrong = [*self._schema_problems()]
         yield from wrong
         if wrong:
             return
         try:
-            find = catalog.find
-            require_method(self)
+            self._require_method()
             self._arguments = arguments_of(self._implementation, find, schema=self.input_schema)
             self._output = output_of(self._returns(), find, schema=self.output_schema)
         except ImproperlyConfigured as error:
@@ -104,6 +131,31 @@ class Tool(Declaration):
             return
         yield from self._argument_problems()
         yield from self._hint_problems()
+
+    def _common_problems(self) -> Iterator[CheckMessage]:
+        yield from super()._common_problems()
+        yield from self._ui_problems()
+
+    def _ui_problems(self) -> Iterator[CheckMessage]:
+        """Yield what is wrong with ``ui`` and ``visibility``."""
+        if self.visibility is not None and not is_visibility(self.visibility):
+            hint = 'Write ["model"], ["app"] or ["model", "app"].'
+            message = (
+                f"visibility is {self.visibility!r:.80}: it may contain only 'model' and 'app'."
+            )
+            yield self._error(message, 301, hint)
+        if (self.ui is not None or self.visibility is not None) and "ui" in (self.meta or {}):
+            hint = "Remove it from meta. The attributes ui and visibility write it."
+            yield self._error("meta has the key 'ui', which ui and visibility write.", 302, hint)
+        if self.ui is None:
+            return
+        ui = UI.from_value(self.ui)
+        for wrong in ui_problems(ui):
+            hint = 'Write mcp.UI("shop/card.html", connect_domains=["https://api.example"]).'
+            yield self._error(f"ui: {wrong}", 303, hint)
+        if unusable := django_templates.problem(ui.template_name):
+            hint = "Name a template of Django's template language as get_template() takes it."
+            yield self._error(f"ui: {unusable}", 304, hint)
 
     def _schema_problems(self) -> Iterator[CheckMessage]:
         for schema in (self.input_schema, self.output_schema):
@@ -134,16 +186,38 @@ class Tool(Declaration):
 
         if not self.read_only:
             yield from replay_problems(self)
+        yield from self._approval_problems()
         if self.read_only and self.destructive:
             yield self._error(
                 "read_only and destructive contradict each other.", 24, "Remove one of them."
             )
-        if isinstance(self.atomic, str) and self.atomic not in connections:
-            known = ", ".join(connections)
-            hint = f"The databases are: {known}."
-            yield self._error(f"There is no database {self.atomic!r}.", 25, hint)
-        elif self.transactional:
+        yield from self._atomic_problems()
+        if self.transactional:
             yield from self._transaction_problems()
+
+    def _approval_problems(self) -> Iterator[CheckMessage]:
+        """Yield why a second person cannot approve the calls of the tool."""
+        if not self.approval:
+            return
+        message, hint = permissions.problem(self.approval), "Write the codename of a permission."
+        if self.read_only:
+            message = "A read_only tool changes nothing, and needs no approval."
+            hint = "Remove approval or read_only. To protect data, set permission."
+        elif self.permission is permissions.PUBLIC:
+            message = (
+                "A tool with approval must not be PUBLIC: anonymous callers cannot be "
+                "distinguished."
+            )
+            hint = "Set permission to something else than mcp.PUBLIC."
+        if message:
+            yield self._error(message, 31, hint)
+        else:
+            yield from self._codename_problems([self.approval])
+
+    def _atomic_problems(self) -> Iterator[CheckMessage]:
+        if isinstance(self.atomic, str) and self.atomic not in connections:
+            hint = f"The databases are: {', '.join(connections)}."
+            yield self._error(f"There is no database {self.atomic!r}.", 25, hint)
 
     def _transaction_problems(self) -> Iterator[CheckMessage]:
         """Yield why the tool cannot be transactional.
@@ -159,6 +233,8 @@ class Tool(Declaration):
             yield self._error(message, 29, "Set transactional = True only on a tool with one.")
             return
         alias = self.atomic if isinstance(self.atomic, str) else DEFAULT_DB_ALIAS
+        if alias not in connections:
+            return  # reported by ``_atomic_problems``
         if alias != settings.DATABASE and connections[alias].vendor != "sqlite":
             yield Warning(
                 f"Its transaction is in the database {alias!r} and sessions are in another one, so "

@@ -17,7 +17,7 @@ from typing import Any
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
-from pydantic import EncodedBytes
+from pydantic import EncodedBytes, Secret
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticCustomError, SchemaValidator
 
@@ -170,24 +170,8 @@ class TerseSchema(GenerateJsonSchema):
         return found
 
 
-class ArgumentSchema(TerseSchema):
-    """The JSON Schema of what ``arguments_validator`` accepts."""
-
-    def bytes_schema(self, schema: Any) -> dict[str, Any]:
-        # Leave out length limits: they count bytes, and in a schema they would count characters.
-        text = {"type": "string"}
-        own = (self._config.config_dict or {}).get("val_json_bytes", "base64")
-        encoding = ENCODINGS.get(own)
-        return text | ({"contentEncoding": encoding} if encoding else {})
-
-    def function_after_schema(self, schema: Any) -> dict[str, Any]:
-        # pydantic adds a non-standard "format" for types that decode their input.
-        return (
-            {"type": "string"} if decodes_itself(schema) else super().function_after_schema(schema)
-        )
-
-    def union_schema(self, schema: Any) -> dict[str, Any]:
-        return super().union_schema(without_bytes_beside_text(schema))  # type: ignore[arg-type]
+class ClosedSchema(TerseSchema):
+    """The JSON Schema of objects without unknown keys, unless their model says what those mean."""
 
     def model_schema(self, schema: Any) -> dict[str, Any]:
         return self._closed(super().model_schema(schema), schema)
@@ -200,6 +184,35 @@ class ArgumentSchema(TerseSchema):
 
     def _closed(self, found: dict[str, Any], schema: Any) -> dict[str, Any]:
         return found if allows_unknown(schema) else found | {"additionalProperties": False}
+
+
+class ArgumentSchema(ClosedSchema):
+    """The JSON Schema of what ``arguments_validator`` accepts."""
+
+    def bytes_schema(self, schema: Any) -> dict[str, Any]:
+        # Leave out length limits: they count bytes, and in a schema they would count characters.
+        text = {"type": "string"}
+        own = (self._config.config_dict or {}).get("val_json_bytes", "base64")
+        encoding = ENCODINGS.get(own)
+        return text | ({"contentEncoding": encoding} if encoding else {})
+
+    def function_after_schema(self, schema: Any) -> dict[str, Any]:
+        # pydantic adds a non-standard "format" for types that decode their input.
+        if decodes_itself(schema):
+            return {"type": "string"}
+        found = super().function_after_schema(schema)
+        return found | {"writeOnly": True} if _makes_secret(schema) else found
+
+    def union_schema(self, schema: Any) -> dict[str, Any]:
+        return super().union_schema(without_bytes_beside_text(schema))  # type: ignore[arg-type]
+
+
+def _makes_secret(schema: Mapping[str, Any]) -> bool:
+    """Whether the schema is of ``pydantic.Secret[T]``, which pydantic does not mark as secret."""
+    made_by = f"{Secret.__qualname__}.__get_pydantic_core_schema__."
+    function = schema["function"]["function"]
+    is_pydantic = getattr(function, "__module__", "") == Secret.__module__
+    return is_pydantic and getattr(function, "__qualname__", "").startswith(made_by)
 
 
 # Parts of annotations.

@@ -25,6 +25,7 @@ from ..declarations.request import Request
 from ..declarations.schema_summary import forms
 from ..declarations.server import Server, server_named, servers
 from ..exceptions import Misdeclared
+from ..storage.databases import is_locked, is_unmigrated
 from ..verifiers.personal_tokens import check_scopes
 from ..web.clients import TOKEN
 
@@ -192,7 +193,7 @@ EMPTY = (
     "'manage.py startmcp APP' generates one."
 )
 
-UNMIGRATED = (OperationalError, ProgrammingError)  # raised for tables that do not exist
+DATABASE_ERRORS = (OperationalError, ProgrammingError)  # such as a missing table, or a lock
 
 
 def add_server(parser: CommandParser) -> None:
@@ -255,8 +256,8 @@ def find_user(name: str) -> Any:
     except model.DoesNotExist:
         hint = f"Give the user's {model.USERNAME_FIELD}."
         raise CommandError(f"There is no user {name!r}. {hint}") from None
-    except UNMIGRATED as error:
-        raise missing_tables_error(error) from error
+    except DATABASE_ERRORS as error:
+        raise database_error(error) from error
 
 
 def principal(name: str | None, scopes: Sequence[str] = ()) -> Principal:
@@ -292,9 +293,16 @@ def checked_token(text: str | None) -> str | None:
     return text
 
 
-def missing_tables_error(error: DatabaseError) -> CommandError:
-    """Return the error for tables that probably do not exist yet."""
-    return CommandError(f"{error}\nRun 'manage.py migrate' if you have not.")
+def database_error(
+    error: DatabaseError, unmigrated_hint: str = "Run 'manage.py migrate'."
+) -> CommandError:
+    """Return the error of a command whose query failed, with a hint if the cause is known."""
+    if is_unmigrated(error):
+        return CommandError(f"{error}\n{unmigrated_hint}")
+    if is_locked(error):
+        hint = "Another transaction holds a lock for too long. Run this command again."
+        return CommandError(f"{error}\n{hint}")
+    return CommandError(str(error))
 
 
 def local_request(principal: Principal, server: Server) -> Request:

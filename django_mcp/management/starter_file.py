@@ -1,14 +1,12 @@
 """
-Generate a first ``mcp.py`` for an app from its models and views.
+Generate a first ``mcp.py`` for an app from its models, views, and what ``starter_offers`` finds.
 
-The draft exposes little and comments what it leaves out. It contains nothing that the checks would
-reject and nothing that looks like a secret. Whatever writes is commented out.
+The draft exposes little. It names what it leaves out in comments, contains nothing that the checks
+would reject and nothing that looks like a secret. What writes is commented out.
 """
 
 from __future__ import annotations
 
-import json
-import textwrap
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +18,7 @@ from django.contrib.auth import get_user_model
 from django.core.exceptions import ImproperlyConfigured
 from django.db import models
 
-from ..bridges.model_arguments import fields_of
+from ..bridges.model_arguments import writable_fields
 from ..bridges.model_operations import is_needed
 from ..declarations.fields.keys import key_problems
 from ..declarations.fields.keyset import Keyset
@@ -29,15 +27,16 @@ from ..declarations.fields.whitelist import FieldSet
 from ..declarations.model_resources import ModelResource
 from ..declarations.secret_names import SECRET, SECRET_COLUMN, words
 from ..declarations.server import default_server
+from .starter_offers import Offer, offers
+from .starter_text import as_comments, comment, import_statement, list_assignment
 
 VIEWS = "django_mcp.bridges.views"
-WIDTH = 88  # line length, as formatters have it
-# Columns with these words in their names pass the checks, but are rarely meant for a model.
-DELICATE = frozenset((
+# Columns with these words in their names pass the checks, but are rarely meant for clients.
+SENSITIVE_WORDS = frozenset((
     "cookie", "digest", "hash", "hashed", "internal", "nonce", "passport", "private", "recovery",
     "salt", "session", "ssn",
 ))  # fmt: skip
-NO_TEXT = (models.UUIDField, models.GenericIPAddressField)
+NOT_SEARCHABLE_AS_TEXT = (models.UUIDField, models.GenericIPAddressField)
 MAX_SEARCH_FIELDS = 4
 
 
@@ -49,6 +48,7 @@ class StarterFile:
     shown: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)  # model name to reason
     views: list[str] = field(default_factory=list)
+    offered: list[str] = field(default_factory=list)  # in comments
 
 
 def generate_starter_file(app: AppConfig, *, inside: bool = True) -> StarterFile:
@@ -56,15 +56,17 @@ def generate_starter_file(app: AppConfig, *, inside: bool = True) -> StarterFile
     found = [ResourceSketch(model, app) for model in app.get_models()]
     sketches = [one for one in found if not one.why_not]
     left_out = {one.model.__name__: one.why_not for one in found if one.why_not}
-    views = Views(app)
+    views, offered = Views(app), [*offers(app)]
     models_shown = [one.model for one in sketches]
-    bound = {one.model for one in sketches}
-    parts = [resource_text(one, bound, first=one is sketches[0]) for one in sketches]
+    parts = [resource_text(one, models_shown, first=one is sketches[0]) for one in sketches]
     parts += views.text()
+    parts += [offer_text(one, app, inside) for one in offered]
     imported = _imports(app, models_shown, views, inside) if parts else [NOTHING]
     head = "\n\n".join([_docstring(app), *imported])
     text = "\n\n\n".join([head, *parts, *_omission_comments(left_out)])
-    return StarterFile(f"{text}\n", [one.__name__ for one in models_shown], left_out, views.names)
+    names = [name for one in offered for name in one.names]
+    shown = [one.__name__ for one in models_shown]
+    return StarterFile(f"{text}\n", shown, left_out, views.names, names)
 
 
 def _docstring(app: AppConfig) -> str:
@@ -88,9 +90,8 @@ NOTHING = """\
 
 
 def _omission_comments(left_out: dict[str, str]) -> list[str]:
-    return [
-        "\n".join(comment(f"Left out: {name}, {why}.") for name, why in left_out.items())
-    ] * bool(left_out)
+    comments = [comment(f"Left out: {name}, {why}.") for name, why in left_out.items()]
+    return ["\n".join(comments)] if comments else []
 
 
 def _imports(
@@ -99,7 +100,7 @@ def _imports(
     """Return blocks of imports: third-party, the project's own, and relative, each sorted."""
     places: dict[str, list[str]] = {}
     for model in wanted:
-        places.setdefault(_place(app, model, inside), []).append(model.__name__)
+        places.setdefault(_module_of(app, model, inside), []).append(model.__name__)
     project = app.name.partition(".")[0] if inside else None
     own = [one for one in places if one.partition(".")[0] in ("", project)]
     others = {one: names for one, names in places.items() if one not in own}
@@ -107,33 +108,26 @@ def _imports(
     absolute = [one for one in own if one[0] != "."]
     relative = [one for one in own if one[0] == "."]
     blocks = [
-        ["import django_mcp as mcp", *(_import(one, others[one]) for one in sorted(others))],
-        [_import(one, places[one]) for one in sorted(absolute)],
-        [_import(one, places[one]) for one in sorted(relative)],
+        [
+            "import django_mcp as mcp",
+            *(import_statement(one, others[one]) for one in sorted(others)),
+        ],
+        [import_statement(one, places[one]) for one in sorted(absolute)],
+        [import_statement(one, places[one]) for one in sorted(relative)],
     ]
     return ["\n".join(block) for block in blocks if block]
 
 
-def _place(app: AppConfig, model: type[models.Model], inside: bool) -> str:
+def _module_of(app: AppConfig, model: type[models.Model], inside: bool) -> str:
     known = app.models_module is not None and (
         getattr(app.models_module, model.__name__, None) is model
     )
-    place = f"{app.name}.models" if known else model.__module__
-    within = inside and place.startswith(f"{app.name}.")
-    return place.removeprefix(app.name) if within else place
+    return _relative(app, f"{app.name}.models" if known else model.__module__, inside)
 
 
-def _in_order(name: str) -> tuple[bool, str]:
-    """Return a sort key that puts names in capitals first, as formatters do."""
-    return not (name.isupper() and len(name) > 1), name.lower()
-
-
-def _import(place: str, found: Sequence[str]) -> str:
-    names = sorted(found, key=_in_order)
-    line = f"from {place} import {', '.join(names)}"
-    if len(line) <= WIDTH:
-        return line
-    return "\n".join([f"from {place} import (", *(f"    {name}," for name in names), ")"])
+def _relative(app: AppConfig, module: str, inside: bool) -> str:
+    within = inside and module.startswith(f"{app.name}.")
+    return module.removeprefix(app.name) if within else module
 
 
 # Models.
@@ -176,14 +170,14 @@ class ResourceSketch:
     def _may_show(self, one: Any) -> bool:
         if isinstance(one, models.FileField | models.BinaryField | models.JSONField):
             return False
-        return not _is_delicate(one) and not FieldSet(self.model, [one.name]).problems()
+        return not _is_sensitive(one) and not FieldSet(self.model, [one.name]).problems()
 
     @cached_property
     def search_fields(self) -> list[str]:
         texts = [
             one for one in self._selected_fields()
             if isinstance(one, models.CharField | models.TextField)
-            and not isinstance(one, NO_TEXT) and not one.choices
+            and not isinstance(one, NOT_SEARCHABLE_AS_TEXT) and not one.choices
         ]  # fmt: skip
         return self._passing(texts, lambda name: Search(self.model, [name]))[:MAX_SEARCH_FIELDS]
 
@@ -204,23 +198,27 @@ class ResourceSketch:
         found = [str(name) for name in own]
         return [] if Keyset(self.model, found).problems() else found
 
-    def operations(self, bound: Collection[type[models.Model]]) -> tuple[list[str], list[str]]:
+    def operations(
+        self, models_shown: Collection[type[models.Model]]
+    ) -> tuple[list[str], list[str]]:
         """Return the operations that would pass the checks, and the fields that they do not write.
 
-        A relation is written only to a model with a resource: one of ``bound``, or one that the
-        project registered. Rows can be created only if clients can give all required values.
+        A relation is written only to a model with a resource: one of ``models_shown``, or one that
+        the project registered. Rows can be created only if clients can give all required values.
         """
         resource = ModelResource()
         resource.model, resource.fields = self.model, self.fields
-        fields = dict(fields_of(resource))
-        left = [
+        fields = dict(writable_fields(resource))
+        unwritten = [
             name for name, one in fields.items()
-            if one.is_relation and not _has(one, bound) or _keeps_tree(self.model, name)
+            if one.is_relation and not _target_has_one_resource(one, models_shown)
+            or _keeps_tree(self.model, name)
         ]  # fmt: skip
-        written = {one for name, one in fields.items() if name not in left}
+        written = {one for name, one in fields.items() if name not in unwritten}
         lacks = (one for one in self.model._meta.fields if one not in written and is_needed(one))
-        found = ["create"] * (bool(written) and not any(lacks))
-        return found + ["update"] * any(not one.primary_key for one in written), left
+        operations = ["create"] if written and not any(lacks) else []
+        operations += ["update"] if any(not one.primary_key for one in written) else []
+        return operations, unwritten
 
     @property
     def owner(self) -> str | None:
@@ -235,7 +233,7 @@ class ResourceSketch:
         own = self.model._meta.model_name
         taken = {
             thing.name for thing in default_server._catalog.tools.values()
-            if _app_of(thing) != self.app.label
+            if _app_label_of(thing) != self.app.label
         }  # fmt: skip
         return f"{self.app.label}_{own}" if f"search_{own}" in taken else None
 
@@ -246,9 +244,9 @@ class ResourceSketch:
         return [one.name for one in found if not part(one.name).problems()]
 
 
-def _has(one: Any, bound: Collection[type[models.Model]]) -> bool:
+def _target_has_one_resource(one: Any, models_shown: Collection[type[models.Model]]) -> bool:
     """Whether a relation leads to a model that has exactly one resource."""
-    if one.related_model in bound:
+    if one.related_model in models_shown:
         return True
     try:
         return default_server._catalog.find(one.related_model) is not None
@@ -268,19 +266,19 @@ def _is_made_up(one: Any) -> bool:
     return isinstance(one, models.AutoField) or parent or isinstance(one, models.UUIDField)
 
 
-def _is_delicate(one: Any) -> bool:
+def _is_sensitive(one: Any) -> bool:
     named = words(one.name)
     found = SECRET_COLUMN.search(one.name) or SECRET.search(named)
-    return bool(found) or not DELICATE.isdisjoint(named.split())
+    return bool(found) or not SENSITIVE_WORDS.isdisjoint(named.split())
 
 
-def _app_of(thing: Any) -> str | None:
-    resource = getattr(thing, "_resource", None)
+def _app_label_of(declaration: Any) -> str | None:
+    resource = getattr(declaration, "_resource", None)
     return None if resource is None else str(resource.model._meta.app_label)
 
 
 def resource_text(
-    one: ResourceSketch, bound: Collection[type[models.Model]], *, first: bool
+    one: ResourceSketch, models_shown: Collection[type[models.Model]], *, first: bool
 ) -> str:
     """Return the source of the class. The first class has comments on what may be added."""
     model, own = one.model.__name__, one.model._meta.model_name
@@ -296,7 +294,7 @@ def resource_text(
             *written,
             *hidden,
             *(_explanation(one) if first else ()),
-            *_writing(one, bound),
+            *_writing(one, models_shown),
         ]
     )
 
@@ -319,11 +317,11 @@ def _explanation(one: ResourceSketch) -> list[str]:
     ]
 
 
-def _writing(one: ResourceSketch, bound: Collection[type[models.Model]]) -> list[str]:
+def _writing(one: ResourceSketch, models_shown: Collection[type[models.Model]]) -> list[str]:
     """Return commented-out operations, or nothing if nothing can be written."""
-    operations, left = one.operations(bound)
-    lists = {"operations": operations} | ({"readonly_fields": left} if left else {})
-    return _as_comments(
+    operations, unwritten = one.operations(models_shown)
+    lists = {"operations": operations} | ({"readonly_fields": unwritten} if unwritten else {})
+    return as_comments(
         [list_assignment(name, found) for name, found in lists.items()] if operations else []
     )
 
@@ -332,15 +330,17 @@ def _writing(one: ResourceSketch, bound: Collection[type[models.Model]]) -> list
 
 
 class Views:
-    """The named views of an app: those that only read, those that may, and those that write."""
+    """The named views of an app: those that only read, function views, and those that write."""
 
     def __init__(self, app: AppConfig) -> None:
         self.app = app
-        self.get, self.perhaps, self.post = list[str](), list[str](), list[str]()
+        self.read_views: list[str] = []
+        self.function_views: list[str] = []
+        self.write_views: list[str] = []
         for name, route in self._routes().items():
             if route.reversible and self._is_own(name, route):
                 self._sort(name, route.view_class)
-        self.names = sorted({*self.get, *self.perhaps, *self.post})
+        self.names = sorted({*self.read_views, *self.function_views, *self.write_views})
 
     def _routes(self) -> dict[str, Any]:
         from ..bridges.views.urls import routes
@@ -348,6 +348,10 @@ class Views:
         return routes()
 
     def _is_own(self, name: str, route: Any) -> bool:
+        # Views of Django REST framework and operations of django-ninja are offered apart.
+        function = getattr(route.callback, "func", route.callback)  # of a functools.partial
+        if hasattr(route.callback, "cls") or str(function.__module__).startswith("ninja."):
+            return False
         view = route.view_class or route.callback
         module = f"{getattr(view, '__module__', '')}."
         return module.startswith(f"{self.app.name}.") or name.startswith(f"{self.app.label}:")
@@ -355,16 +359,16 @@ class Views:
     def _sort(self, name: str, view_class: Any) -> None:
         """Put a view into a list. Only its code tells what a function view does on GET."""
         if view_class is None:
-            self.perhaps.append(name)
+            self.function_views.append(name)
         elif hasattr(view_class, "post"):
-            self.post.append(name)
+            self.write_views.append(name)
         elif hasattr(view_class, "get"):
-            self.get.append(name)
+            self.read_views.append(name)
 
     @property
     def are_written(self) -> bool:
         """Whether there are read-only views, and the package that converts pages is installed."""
-        return bool(self.get) and find_spec("markdownify") is not None
+        return bool(self.read_views) and find_spec("markdownify") is not None
 
     def text(self) -> list[str]:
         if not self.names:
@@ -372,16 +376,19 @@ class Views:
         title = "".join(part.capitalize() for part in self.app.label.split("_"))
         head = ["@mcp.register", f"class {title}Views(ViewTools):"]
         off = self._switched_off()
-        if self.get:
-            text = "\n".join([*head, list_assignment("get", self.get), *_as_comments(off)])
-            return [text] if self.are_written else [_hidden(EXTRA, text)]
-        return [_hidden(off[0], "\n".join([*head, off[1], *_as_comments(off[2:])]))]
+        if self.read_views:
+            text = "\n".join([*head, list_assignment("get", self.read_views), *as_comments(off)])
+            return [text] if self.are_written else [_commented_out(EXTRA, text)]
+        return [_commented_out(off[0], "\n".join([*head, off[1], *as_comments(off[2:])]))]
 
     def _switched_off(self) -> list[str]:
         """Return commented-out lists of views, with what the developer must decide."""
-        off = [FUNCTIONS, list_assignment("get", self.perhaps, "+=" if self.get else "=")]
-        writing = [WRITING, list_assignment("post", self.post)]
-        return [*(off if self.perhaps else []), *(writing if self.post else [])]
+        off = [
+            FUNCTIONS,
+            list_assignment("get", self.function_views, "+=" if self.read_views else "="),
+        ]
+        writing = [WRITING, list_assignment("post", self.write_views)]
+        return [*(off if self.function_views else []), *(writing if self.write_views else [])]
 
 
 FUNCTIONS = "Function views. Add those that only read and that check the user's permissions:"
@@ -389,31 +396,20 @@ WRITING = "Views that write. A client gives the values of their forms:"
 EXTRA = "Views as tools need a package: pip install 'django-modelcontext[views]'."
 
 
-def _hidden(why: str, text: str) -> str:
+def _commented_out(why: str, text: str) -> str:
     """Return code as comments."""
-    return "\n".join(_as_comments([why, f"from {VIEWS} import ViewTools", "", "", text], indent=0))
+    return "\n".join(as_comments([why, f"from {VIEWS} import ViewTools", "", "", text], indent=0))
 
 
-# Text.
+# What the finders offer.
 
 
-def list_assignment(name: str, values: Sequence[str], sign: str = "=") -> str:
-    """Return an assignment of a list, on one line or with one item per line."""
-    literals = [json.dumps(value, ensure_ascii=False) for value in values]
-    line = f"    {name} {sign} [{', '.join(literals)}]"
-    if len(line) <= WIDTH:
-        return line
-    return "\n".join([f"    {name} {sign} [", *(f"        {one}," for one in literals), "    ]"])
-
-
-def _as_comments(parts: Iterable[str], indent: int = 4) -> list[str]:
-    """Return lines as comments, at the indent that they have as code."""
-    lines = (line for part in parts for line in part.splitlines() or [""])
-    return [" " * indent + f"# {line.removeprefix(' ' * indent)}".rstrip() for line in lines]
-
-
-def comment(text: str, indent: int = 0) -> str:
-    start = " " * indent + "# "
-    return textwrap.fill(
-        text, WIDTH, initial_indent=start, subsequent_indent=start, break_long_words=False
-    )
+def offer_text(offer: Offer, app: AppConfig, inside: bool) -> str:
+    """Return an offer as comments, with its imports."""
+    modules = {_relative(app, module, inside): names for module, names in offer.imports.items()}
+    lines = {module: import_statement(module, names) for module, names in modules.items()}
+    absolute = [line for module, line in lines.items() if module[0] != "."]
+    relative = [line for module, line in lines.items() if module[0] == "."]
+    blocks = ["\n".join(block) for block in (absolute, relative) if block]
+    code = "\n\n\n".join(["\n\n".join(blocks), *offer.classes])
+    return "\n".join(as_comments([offer.about, code], indent=0))

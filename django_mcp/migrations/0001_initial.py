@@ -42,26 +42,48 @@ class Migration(migrations.Migration):
                 ),
                 ("request_id", django_mcp.models.sessions.JSONText()),
                 ("request_digest", models.CharField(max_length=64)),
-                ("method", models.CharField(max_length=100)),
+                ("method", models.CharField(max_length=100, verbose_name="method")),
+                (
+                    "name",
+                    models.CharField(
+                        db_default="", default="", max_length=128, verbose_name="name"
+                    ),
+                ),
                 ("params", django_mcp.models.sessions.JSONText(default=dict)),
                 ("meta", django_mcp.models.sessions.JSONText(default=dict)),
                 ("user", models.CharField(max_length=255, null=True)),
                 ("scopes", django_mcp.models.sessions.JSONText(null=True)),
-                ("process", models.CharField(default="", max_length=32)),
-                ("fence", models.IntegerField(default=0)),
-                ("runs", models.IntegerField(default=0)),
-                ("state", models.CharField(default="running", max_length=8)),
-                ("cancelled", models.BooleanField(default=False)),
+                ("process", models.CharField(default="", max_length=32, verbose_name="process")),
+                ("fence", models.IntegerField(default=0, verbose_name="fencing token")),
+                ("runs", models.IntegerField(default=0, verbose_name="runs")),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("running", "running"),
+                            ("parked", "waiting for an answer"),
+                            ("done", "done"),
+                        ],
+                        default="running",
+                        max_length=8,
+                        verbose_name="state",
+                    ),
+                ),
+                ("cancelled", models.BooleanField(default=False, verbose_name="cancelled")),
                 ("atomic", models.BooleanField(default=False)),
                 ("high_water", models.FloatField(null=True)),
                 ("known", django_mcp.models.sessions.JSONText(default=dict)),
-                ("rounds", models.SmallIntegerField(default=0)),
-                ("created", models.DateTimeField(default=django.utils.timezone.now)),
+                ("rounds", models.SmallIntegerField(default=0, verbose_name="rounds")),
+                (
+                    "created",
+                    models.DateTimeField(default=django.utils.timezone.now, verbose_name="created"),
+                ),
             ],
             options={
                 "verbose_name": "call",
                 "verbose_name_plural": "calls",
                 "default_permissions": ("view",),
+                "permissions": [("cancel_call", "Can cancel call")],
             },
         ),
         migrations.CreateModel(
@@ -149,27 +171,38 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("digest", models.CharField(max_length=64, unique=True)),
-                ("server", models.CharField(max_length=255)),
-                ("transport", models.CharField(default="http", max_length=8)),
-                ("host", models.CharField(default="", max_length=300)),
-                ("owner", models.CharField(max_length=255)),
+                ("server", models.CharField(max_length=255, verbose_name="server")),
+                (
+                    "transport",
+                    models.CharField(default="http", max_length=8, verbose_name="transport"),
+                ),
+                ("host", models.CharField(default="", max_length=300, verbose_name="host")),
+                ("owner", models.CharField(max_length=255, verbose_name="owner")),
                 ("network", models.CharField(db_default="", default="", max_length=32)),
                 ("user", models.CharField(max_length=255, null=True)),
                 ("scopes", django_mcp.models.sessions.JSONText(null=True)),
-                ("revision", models.CharField(max_length=16)),
+                ("revision", models.CharField(max_length=16, verbose_name="revision")),
                 ("client_info", django_mcp.models.sessions.JSONText(default=dict)),
                 ("capabilities", django_mcp.models.sessions.JSONText(default=dict)),
-                ("initialized", models.BooleanField(default=False)),
-                ("log_level", models.CharField(default="info", max_length=16)),
-                ("created", models.DateTimeField(default=django.utils.timezone.now)),
+                ("initialized", models.BooleanField(default=False, verbose_name="initialized")),
+                (
+                    "log_level",
+                    models.CharField(default="info", max_length=16, verbose_name="log level"),
+                ),
+                (
+                    "created",
+                    models.DateTimeField(default=django.utils.timezone.now, verbose_name="created"),
+                ),
                 (
                     "last_seen",
-                    models.DateTimeField(db_index=True, default=django.utils.timezone.now),
+                    models.DateTimeField(
+                        db_index=True, default=django.utils.timezone.now, verbose_name="last seen"
+                    ),
                 ),
                 ("current", models.BigIntegerField(null=True)),
                 ("pending_changes", django_mcp.models.sessions.JSONText(default=list)),
                 ("streams", models.IntegerField(default=0)),
-                ("subscriptions", models.IntegerField(default=0)),
+                ("subscriptions", models.IntegerField(default=0, verbose_name="subscriptions")),
             ],
             options={
                 "verbose_name": "session",
@@ -185,7 +218,10 @@ class Migration(migrations.Migration):
             model_name="call",
             name="session",
             field=models.ForeignKey(
-                db_index=False, on_delete=django.db.models.deletion.CASCADE, to="django_mcp.session"
+                db_index=False,
+                on_delete=django.db.models.deletion.CASCADE,
+                to="django_mcp.session",
+                verbose_name="session",
             ),
         ),
         migrations.CreateModel(
@@ -222,22 +258,30 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
-                ("standalone", models.BooleanField(default=False)),
-                ("last", models.BigIntegerField(default=0)),
-                ("first", models.BigIntegerField(default=1)),
-                ("size", models.BigIntegerField(default=0)),
-                ("pending_responses", models.IntegerField(default=0)),
-                ("closed", models.BooleanField(default=False)),
-                ("ended", models.DateTimeField(db_index=True, null=True)),
-                ("reader", models.IntegerField(default=1)),
-                ("released", models.IntegerField(default=0)),
+                ("standalone", models.BooleanField(default=False, verbose_name="standalone")),
+                ("last", models.BigIntegerField(default=0, verbose_name="last event")),
+                ("first", models.BigIntegerField(default=1, verbose_name="first event")),
+                ("size", models.BigIntegerField(default=0, verbose_name="size in bytes")),
+                (
+                    "pending_responses",
+                    models.IntegerField(default=0, verbose_name="pending responses"),
+                ),
+                ("closed", models.BooleanField(default=False, verbose_name="closed")),
+                ("ended", models.DateTimeField(db_index=True, null=True, verbose_name="ended")),
+                ("reader", models.IntegerField(default=1, verbose_name="latest connection")),
+                ("released", models.IntegerField(default=0, verbose_name="released connections")),
                 ("nonce", models.CharField(default="", max_length=32)),
                 ("pong", models.CharField(db_default="", default="", max_length=80)),
-                ("created", models.DateTimeField(default=django.utils.timezone.now)),
+                (
+                    "created",
+                    models.DateTimeField(default=django.utils.timezone.now, verbose_name="created"),
+                ),
                 (
                     "session",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, to="django_mcp.session"
+                        on_delete=django.db.models.deletion.CASCADE,
+                        to="django_mcp.session",
+                        verbose_name="session",
                     ),
                 ),
             ],
@@ -251,7 +295,10 @@ class Migration(migrations.Migration):
             model_name="call",
             name="stream",
             field=models.ForeignKey(
-                null=True, on_delete=django.db.models.deletion.CASCADE, to="django_mcp.stream"
+                null=True,
+                on_delete=django.db.models.deletion.CASCADE,
+                to="django_mcp.stream",
+                verbose_name="stream",
             ),
         ),
         migrations.CreateModel(
@@ -266,7 +313,7 @@ class Migration(migrations.Migration):
                 ("digest", models.CharField(db_index=True, max_length=64)),
                 ("uri", django_mcp.models.sessions.JSONText()),
                 ("visible", models.BooleanField(default=True)),
-                ("place", models.CharField(db_index=True, default="", max_length=255)),
+                ("row_ref", models.CharField(db_index=True, default="", max_length=255)),
                 ("scopes", django_mcp.models.sessions.JSONText(null=True)),
                 (
                     "session",
@@ -292,8 +339,10 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
-                ("server", models.CharField(max_length=255, verbose_name="server")),
-                ("thing", models.CharField(blank=True, max_length=255, verbose_name="thing")),
+                ("server", models.CharField(max_length=200, verbose_name="server")),
+                ("thing", models.CharField(blank=True, max_length=200, verbose_name="declaration")),
+                ("group", models.CharField(blank=True, max_length=64, verbose_name="group")),
+                ("client", models.CharField(blank=True, max_length=255, verbose_name="client")),
                 ("reason", models.CharField(blank=True, max_length=200, verbose_name="reason")),
                 (
                     "since",
@@ -309,7 +358,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
-                        verbose_name="by",
+                        verbose_name="switched off by",
                     ),
                 ),
             ],
@@ -342,6 +391,17 @@ class Migration(migrations.Migration):
                     "created",
                     models.DateTimeField(
                         default=django.utils.timezone.now, editable=False, verbose_name="created"
+                    ),
+                ),
+                (
+                    "issued_by",
+                    models.ForeignKey(
+                        editable=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="issued by",
                     ),
                 ),
                 ("expires", models.DateTimeField(blank=True, null=True, verbose_name="expires")),
@@ -379,18 +439,22 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
-                ("seq", models.BigIntegerField()),
+                ("seq", models.BigIntegerField(verbose_name="number")),
                 ("data", models.TextField()),
-                ("size", models.IntegerField()),
-                ("final", models.BooleanField(default=False)),
+                ("size", models.IntegerField(verbose_name="size in bytes")),
+                ("final", models.BooleanField(default=False, verbose_name="final")),
                 ("nonce", models.CharField(default="", max_length=32)),
-                ("created", models.DateTimeField(default=django.utils.timezone.now)),
+                (
+                    "created",
+                    models.DateTimeField(default=django.utils.timezone.now, verbose_name="created"),
+                ),
                 (
                     "stream",
                     models.ForeignKey(
                         db_index=False,
                         on_delete=django.db.models.deletion.CASCADE,
                         to="django_mcp.stream",
+                        verbose_name="stream",
                     ),
                 ),
             ],
@@ -421,6 +485,170 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name="switch",
-            constraint=models.UniqueConstraint(fields=("server", "thing"), name="mcp_switch_once"),
+            constraint=models.UniqueConstraint(
+                fields=("server", "thing", "group", "client"), name="mcp_switch_once"
+            ),
+        ),
+        migrations.CreateModel(
+            name="AuditEntry",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "at",
+                    models.DateTimeField(default=django.utils.timezone.now, verbose_name="time"),
+                ),
+                ("server", models.CharField(max_length=255, verbose_name="server")),
+                ("method", models.CharField(max_length=32, verbose_name="method")),
+                ("name", models.CharField(max_length=255, verbose_name="name")),
+                ("user", models.CharField(max_length=255, null=True, verbose_name="user id")),
+                ("username", models.CharField(blank=True, max_length=255, verbose_name="user")),
+                ("client", models.CharField(blank=True, max_length=255, verbose_name="client")),
+                (
+                    "client_name",
+                    models.CharField(blank=True, max_length=255, verbose_name="client name"),
+                ),
+                ("session", models.BigIntegerField(null=True, verbose_name="session")),
+                ("transport", models.CharField(max_length=16, verbose_name="transport")),
+                ("revision", models.CharField(max_length=16, verbose_name="protocol revision")),
+                ("approval", models.BigIntegerField(null=True, verbose_name="approval")),
+                (
+                    "arguments",
+                    django_mcp.models.sessions.JSONText(null=True, verbose_name="arguments"),
+                ),
+                ("outcome", models.CharField(max_length=16, verbose_name="outcome")),
+                ("error", models.CharField(blank=True, max_length=255, verbose_name="error")),
+                ("duration", models.FloatField(verbose_name="duration")),
+                ("queries", models.IntegerField(verbose_name="queries")),
+                ("rows_written", models.IntegerField(verbose_name="rows written")),
+                ("trace_id", models.CharField(blank=True, max_length=32, verbose_name="trace id")),
+            ],
+            options={
+                "verbose_name": "audit entry",
+                "verbose_name_plural": "audit entries",
+                "permissions": [("export_auditentry", "Can export audit log")],
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(
+                        fields=["at", "id", "outcome", "method", "server", "session"],
+                        name="mcp_audit_at",
+                    ),
+                    models.Index(fields=["client", "id"], name="mcp_audit_client"),
+                    models.Index(fields=["name", "id"], name="mcp_audit_name"),
+                    models.Index(fields=["user", "id"], name="mcp_audit_user"),
+                    models.Index(fields=["username", "id"], name="mcp_audit_username"),
+                    models.Index(fields=["trace_id", "id"], name="mcp_audit_trace"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Inspector",
+            fields=[],
+            options={
+                "verbose_name": "inspector",
+                "verbose_name_plural": "inspector",
+                "permissions": [
+                    ("use_inspector", "Can use the inspector"),
+                    ("impersonate_in_inspector", "Can act as another user in the inspector"),
+                ],
+                "proxy": True,
+                "default_permissions": (),
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("django_mcp.call",),
+        ),
+        migrations.CreateModel(
+            name="Approval",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("server", models.CharField(max_length=255, verbose_name="server")),
+                ("tool", models.CharField(max_length=255, verbose_name="tool")),
+                (
+                    "permission",
+                    models.CharField(max_length=255, verbose_name="permission to decide"),
+                ),
+                (
+                    "application",
+                    models.CharField(blank=True, max_length=255, verbose_name="application"),
+                ),
+                ("client", models.CharField(blank=True, max_length=255, verbose_name="client")),
+                ("caller", django_mcp.models.sessions.JSONText(default=dict)),
+                (
+                    "arguments",
+                    django_mcp.models.sessions.JSONText(default=dict, verbose_name="arguments"),
+                ),
+                ("has_secrets", models.BooleanField(default=False)),
+                ("digest", models.CharField(max_length=64)),
+                ("open", models.BooleanField(default=True, null=True)),
+                (
+                    "status",
+                    models.SmallIntegerField(
+                        choices=[
+                            (0, "waiting"),
+                            (1, "approved"),
+                            (2, "refused"),
+                            (3, "used"),
+                            (4, "expired"),
+                        ],
+                        default=0,
+                        verbose_name="status",
+                    ),
+                ),
+                ("holder", models.CharField(default="", max_length=64)),
+                (
+                    "created",
+                    models.DateTimeField(
+                        default=django.utils.timezone.now, verbose_name="requested"
+                    ),
+                ),
+                ("expires", models.DateTimeField(verbose_name="expires")),
+                ("decided", models.DateTimeField(null=True, verbose_name="decided")),
+                ("reason", models.CharField(blank=True, max_length=1000, verbose_name="reason")),
+                ("used", models.DateTimeField(null=True, verbose_name="used")),
+                (
+                    "decided_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="decided by",
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="user",
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "approval",
+                "verbose_name_plural": "approvals",
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(fields=["status", "-id"], name="django_mcp_approval_status"),
+                    models.Index(fields=["expires"], name="django_mcp_approval_expires"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("digest", "open"), name="django_mcp_approval_open"
+                    )
+                ],
+            },
         ),
     ]

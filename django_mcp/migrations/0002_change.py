@@ -1,7 +1,8 @@
-"""The table of changes, which every database with users or rows of registered models needs.
+"""The table of changes, which each database with users or rows of registered models needs.
 
-It is a migration of its own: a database that needs the table later is migrated back to 0001 with
-``--fake``, and forward again (check ``django_mcp.W145``).
+It is a migration of its own because a database may need this table later than the others, when a
+project registers its first model there. ``migrate --fake 0001`` and ``migrate`` then create this
+table alone (check ``django_mcp.W145``).
 """
 
 from django.db import migrations, models

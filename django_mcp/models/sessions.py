@@ -69,25 +69,28 @@ class Session(models.Model):
     """A connected client, from its ``initialize`` request on."""
 
     digest = models.CharField(max_length=64, unique=True)
-    server = models.CharField(max_length=255)
-    transport = models.CharField(max_length=8, default="http")  # as the protocol names it
-    host = models.CharField(max_length=300, default="")  # at which it began; empty if none is known
-    owner = models.CharField(max_length=255)  # Principal.key
+    server = models.CharField(_("server"), max_length=255)
+    # As the protocol names it.
+    transport = models.CharField(_("transport"), max_length=8, default="http")
+    # The host at which it began; empty if none is known.
+    host = models.CharField(_("host"), max_length=300, default="")
+    owner = models.CharField(_("owner"), max_length=255)  # Principal.key
     # A keyed digest of the network from which it began, if it is anonymous.
     network = models.CharField(max_length=32, default="", db_default="")
     user = models.CharField(max_length=255, null=True)  # noqa: DJ001 - None: anonymous
     scopes = JSONText(null=True)  # of the token that it began with
-    revision = models.CharField(max_length=16)  # over HTTP+SSE empty until it is initialized
+    # Over HTTP+SSE it is empty until it is initialized.
+    revision = models.CharField(_("revision"), max_length=16)
     client_info = JSONText(default=dict)
     capabilities = JSONText(default=dict)
-    initialized = models.BooleanField(default=False)
-    log_level = models.CharField(max_length=16, default="info")
-    created = models.DateTimeField(default=timezone.now)
-    last_seen = models.DateTimeField(default=timezone.now, db_index=True)
+    initialized = models.BooleanField(_("initialized"), default=False)
+    log_level = models.CharField(_("log level"), max_length=16, default="info")
+    created = models.DateTimeField(_("created"), default=timezone.now)
+    last_seen = models.DateTimeField(_("last seen"), default=timezone.now, db_index=True)
     current = models.BigIntegerField(null=True)  # the stream for notifications without a request
     pending_changes = JSONText(default=list)  # marks of changes that no stream has accepted yet
     streams = models.IntegerField(default=0)
-    subscriptions = models.IntegerField(default=0)
+    subscriptions = models.IntegerField(_("subscriptions"), default=0)
 
     class Meta:
         default_permissions = ("view",)
@@ -107,7 +110,7 @@ class Subscription(models.Model):
     uri = JSONText()
     visible = models.BooleanField(default=True)  # to the session's owner, at the last check
     # The model and key of the row behind the URI, at the last check: "shop.invoice 5".
-    place = models.CharField(max_length=255, default="", db_index=True)
+    row_ref = models.CharField(max_length=255, default="", db_index=True)
     scopes = JSONText(null=True)  # of the token that subscribed; None: the session's
 
     class Meta:
@@ -132,19 +135,23 @@ ENDLESS = 2**31 - 1
 class Stream(models.Model):
     """A sequence of messages to the client: for one request, a batch, or for no request."""
 
-    session = models.ForeignKey(Session, models.CASCADE)
-    standalone = models.BooleanField(default=False)
-    last = models.BigIntegerField(default=0)
-    first = models.BigIntegerField(default=1)  # of earlier events, only responses are kept
-    size = models.BigIntegerField(default=0)  # bytes of its events
-    pending_responses = models.IntegerField(default=0)  # the last one closes the stream
-    closed = models.BooleanField(default=False)
-    ended = models.DateTimeField(null=True, db_index=True)
-    reader = models.IntegerField(default=1)  # the number of its latest connection
-    released = models.IntegerField(default=0)  # connections up to this number must end
+    session = models.ForeignKey(Session, models.CASCADE, verbose_name=_("session"))
+    standalone = models.BooleanField(_("standalone"), default=False)
+    last = models.BigIntegerField(_("last event"), default=0)
+    # Of the events before it, only responses are kept.
+    first = models.BigIntegerField(_("first event"), default=1)
+    size = models.BigIntegerField(_("size in bytes"), default=0)  # bytes of its events
+    # The last response closes the stream.
+    pending_responses = models.IntegerField(_("pending responses"), default=0)
+    closed = models.BooleanField(_("closed"), default=False)
+    ended = models.DateTimeField(_("ended"), null=True, db_index=True)
+    # The number of the latest connection.
+    reader = models.IntegerField(_("latest connection"), default=1)
+    # Connections up to this number must end.
+    released = models.IntegerField(_("released connections"), default=0)
     nonce = models.CharField(max_length=32, default="")  # of the attempt that opens it
     pong = models.CharField(max_length=80, default="", db_default="")  # the last ping answered
-    created = models.DateTimeField(default=timezone.now)
+    created = models.DateTimeField(_("created"), default=timezone.now)
 
     class Meta:
         default_permissions = ("view",)
@@ -157,13 +164,13 @@ class Stream(models.Model):
 class Event(models.Model):
     """One encoded message."""
 
-    stream = models.ForeignKey(Stream, models.CASCADE, db_index=False)
-    seq = models.BigIntegerField()
+    stream = models.ForeignKey(Stream, models.CASCADE, db_index=False, verbose_name=_("stream"))
+    seq = models.BigIntegerField(_("number"))
     data = models.TextField()
-    size = models.IntegerField()
-    final = models.BooleanField(default=False)  # a response
+    size = models.IntegerField(_("size in bytes"))
+    final = models.BooleanField(_("final"), default=False)  # a response
     nonce = models.CharField(max_length=32, default="")  # of the attempt that wrote it
-    created = models.DateTimeField(default=timezone.now)
+    created = models.DateTimeField(_("created"), default=timezone.now)
 
     class Meta:
         default_permissions = ("view",)
@@ -177,6 +184,7 @@ class Event(models.Model):
 
 
 RUNNING, PARKED, DONE = "running", "parked", "done"
+CALL_STATES = [(RUNNING, _("running")), (PARKED, _("waiting for an answer")), (DONE, _("done"))]
 
 
 class Call(models.Model):
@@ -185,28 +193,32 @@ class Call(models.Model):
     A row without a stream is a cancel that arrived before its call was stored.
     """
 
-    session = models.ForeignKey(Session, models.CASCADE, db_index=False)
-    stream = models.ForeignKey(Stream, models.CASCADE, null=True)
+    session = models.ForeignKey(Session, models.CASCADE, db_index=False, verbose_name=_("session"))
+    stream = models.ForeignKey(Stream, models.CASCADE, null=True, verbose_name=_("stream"))
     request_id = JSONText()
     request_digest = models.CharField(max_length=64)
-    method = models.CharField(max_length=100)
+    method = models.CharField(_("method"), max_length=100)
+    # Of the tool or prompt.
+    name = models.CharField(_("name"), max_length=128, default="", db_default="")
     params = JSONText(default=dict)
     meta = JSONText(default=dict)
     user = models.CharField(max_length=255, null=True)  # noqa: DJ001 - None: anonymous
     scopes = JSONText(null=True)
-    process = models.CharField(max_length=32, default="")
-    fence = models.IntegerField(default=0)
-    runs = models.IntegerField(default=0)  # how often it was taken over from a dead process
-    state = models.CharField(max_length=8, default=RUNNING)
-    cancelled = models.BooleanField(default=False)
+    process = models.CharField(_("process"), max_length=32, default="")
+    fence = models.IntegerField(_("fencing token"), default=0)
+    # How often the call was taken over from a dead process.
+    runs = models.IntegerField(_("runs"), default=0)
+    state = models.CharField(_("state"), max_length=8, choices=CALL_STATES, default=RUNNING)
+    cancelled = models.BooleanField(_("cancelled"), default=False)
     atomic = models.BooleanField(default=False)  # its response commits in its tool's transaction
     high_water = models.FloatField(null=True)  # of its progress
     known = JSONText(default=dict)  # answers, by the digest of the question
-    rounds = models.SmallIntegerField(default=0)
-    created = models.DateTimeField(default=timezone.now)
+    rounds = models.SmallIntegerField(_("rounds"), default=0)
+    created = models.DateTimeField(_("created"), default=timezone.now)
 
     class Meta:
         default_permissions = ("view",)
+        permissions = [("cancel_call", "Can cancel call")]
         verbose_name, verbose_name_plural = _("call"), _("calls")
         indexes = [
             models.Index(fields=["session", "request_digest"], name="django_mcp_call_request"),
@@ -215,6 +227,19 @@ class Call(models.Model):
 
     def __str__(self) -> str:
         return f"{self.method} #{self.pk}"
+
+
+class Inspector(Call):
+    """The admin's inspector. It has no rows and no table: it exists for its permissions."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ()
+        permissions = [
+            ("use_inspector", "Can use the inspector"),
+            ("impersonate_in_inspector", "Can act as another user in the inspector"),
+        ]
+        verbose_name, verbose_name_plural = _("inspector"), _("inspector")
 
 
 class Ask(models.Model):

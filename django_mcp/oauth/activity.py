@@ -30,17 +30,18 @@ from django.utils import timezone
 from oauth2_provider.models import get_application_model
 
 from ..auth.last_used import SparseLastUsedTimes
-from ..calls.execution import CallRecord
+from ..calls.records import CallRecord
 from ..exceptions import Busy
 from ..runtime import threads
+from ..storage.databases import delete_in_batches
 from .models import MAX_CALL_NAME_LENGTH, MAX_CLIENT_ID_LENGTH, Activity, Consent
 
-WRITE_INTERVAL_SECONDS = 5.0  # seconds between two writes
+WRITE_INTERVAL_SECONDS = 5.0
 MAX_PENDING_ROWS = 10_000  # rows that may wait in memory
-MAX_ROWS_PER_CLIENT_AND_USER = 100  # rows of one client and one user
+MAX_ROWS_PER_CLIENT_AND_USER = 100
 RETENTION_DAYS = 90
-ROWS_PER_STATEMENT = 500  # rows in one statement: databases limit what it may hold
-logger = logging.getLogger("django_mcp")
+ROWS_PER_STATEMENT = 500  # databases limit what one statement may hold
+logger = logging.getLogger("django_mcp.oauth")
 
 
 class ActivityKey(NamedTuple):
@@ -85,7 +86,7 @@ class ActivityCounter:
         key = ActivityKey(
             call.principal.user.pk,
             auth.application.client_id,
-            call.server[:MAX_CLIENT_ID_LENGTH],
+            call.server.name[:MAX_CLIENT_ID_LENGTH],
             call.method,
             call.name[:MAX_CALL_NAME_LENGTH],
             at.date(),
@@ -181,11 +182,8 @@ def expired_activities() -> QuerySet[Activity]:
 
 
 def delete_expired_activities() -> int:
-    """Delete the rows that are older than ``RETENTION_DAYS``, in batches. Return how many."""
-    total = 0
-    while pks := list(expired_activities().values_list("pk", flat=True)[:ROWS_PER_STATEMENT]):
-        total += Activity.objects.filter(pk__in=pks).delete()[0]
-    return total
+    """Delete the rows that are older than ``RETENTION_DAYS``. Return how many."""
+    return delete_in_batches(expired_activities())
 
 
 def _write_consent_uses(pairs: Collection[tuple[Any, str]]) -> None:

@@ -16,8 +16,8 @@ from django.contrib.admin.models import CHANGE, DELETION
 from django.contrib.auth import get_user_model
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.utils import timezone
+from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import mark_safe
@@ -42,17 +42,12 @@ class OAuthAdmin(ReadOnlyAdmin):
     def has(self, what: str, request: HttpRequest) -> bool:
         return self.has_perm(request, f"{what}_{self.opts.model_name}")
 
-    def record_action(self, request: HttpRequest, rows: list[Any], note: str, message: str) -> None:
+    def record_action(
+        self, request: HttpRequest, rows: list[Any], note: str | Promise, message: str
+    ) -> None:
         """Write an action to the admin's history, and show a message to the user."""
         self.log_action(request, rows, CHANGE if note else DELETION, note)
         self.message_user(request, message, messages.SUCCESS)
-
-    def url(self, model: Any, page: str, *args: Any) -> str | None:
-        """Return the URL of an admin page of ``model``; None if the model is not registered."""
-        if not self.admin_site.is_registered(model):
-            return None
-        name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
-        return reverse(name, args=args, current_app=self.admin_site.name)
 
 
 class IsSetListFilter(admin.EmptyFieldListFilter):
@@ -84,6 +79,11 @@ class ClientProfileAdmin(OAuthAdmin):
         "fetched", "last_authorized", "last_used", "blocked",
     )  # fmt: skip
     actions = ("block", "unblock", "revoke", "forget")
+    object_actions = {
+        "block": _("Block this client and revoke its tokens"),
+        "unblock": _("Unblock this client"),
+        "revoke": _("Revoke all tokens of this client"),
+    }
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         owner = f"user__{get_user_model().USERNAME_FIELD}"
@@ -94,6 +94,13 @@ class ClientProfileAdmin(OAuthAdmin):
     ) -> HttpResponse:
         add_url = {"add_url": self._add_url(request)}
         return super().changelist_view(request, add_url | (extra_context or {}))
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        url = self.kill_switch_url(request, context["original"].client_id)
+        context = {"kill_switch_url": url, **context}
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def _add_url(self, request: HttpRequest) -> str | None:
         """Return the URL at which to register a client by hand; None without permission."""
@@ -120,7 +127,7 @@ class ClientProfileAdmin(OAuthAdmin):
         for row in rows:
             revoke_client(row.client_id)
         message = ngettext("%d client was blocked.", "%d clients were blocked.", len(rows))
-        self.record_action(request, rows, "Blocked.", message % len(rows))
+        self.record_action(request, rows, _("Blocked."), message % len(rows))
 
     @admin.action(description=_("Unblock selected clients"), permissions=["end"])
     def unblock(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
@@ -133,7 +140,7 @@ class ClientProfileAdmin(OAuthAdmin):
             revoke_client(row.client_id)
         _update(rows, blocked=None)
         message = ngettext("%d client was unblocked.", "%d clients were unblocked.", len(rows))
-        self.record_action(request, rows, "Unblocked.", message % len(rows))
+        self.record_action(request, rows, _("Unblocked."), message % len(rows))
 
     @admin.action(description=_("Revoke all tokens of selected clients"), permissions=["end"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
@@ -145,9 +152,11 @@ class ClientProfileAdmin(OAuthAdmin):
             "The tokens of %d clients were revoked.",
             len(rows),
         )
-        self.record_action(request, rows, "All tokens revoked.", message % len(rows))
+        self.record_action(request, rows, _("All tokens revoked."), message % len(rows))
 
-    @admin.action(description=_("Delete selected clients that nobody uses"), permissions=["forget"])
+    @admin.action(
+        description=_("Delete the unused ones of the selected clients"), permissions=["forget"]
+    )
     def forget(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
         rows = {row.client_id: row for row in queryset}
         gone = [rows[client_id] for client_id in delete_if_stale(list(rows))]
@@ -216,6 +225,7 @@ class ConsentAdmin(OAuthAdmin):
         "revoked",
     )  # fmt: skip
     actions = ("revoke",)
+    object_actions = {"revoke": _("Revoke this consent and its tokens")}
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
         return [f"user__{get_user_model().USERNAME_FIELD}", "client_id", "resource"]
@@ -247,7 +257,7 @@ class ConsentAdmin(OAuthAdmin):
             "%d consent was revoked.", "%d consents were revoked.",
             len(pairs),
         )  # fmt: skip
-        self.record_action(request, rows, "Revoked.", message % len(pairs))
+        self.record_action(request, rows, _("Revoked."), message % len(pairs))
 
     @admin.display(description=_("client"))
     def client(self, row: Any) -> str:

@@ -8,7 +8,7 @@ from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
 if TYPE_CHECKING:
-    from ..calls.execution import CallRecord
+    from ..calls.records import CallRecord
 
 
 def record_activity(call: CallRecord) -> None:
@@ -18,7 +18,8 @@ def record_activity(call: CallRecord) -> None:
     """
     from .activity import activities
 
-    activities.add(call)
+    if call.is_activity:
+        activities.add(call)
 
 
 class OAuthConfig(AppConfig):
@@ -30,7 +31,7 @@ class OAuthConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from ..calls.execution import observers
+        from ..calls.records import observers
 
         # Each connects receivers of signals, or registers checks.
         from . import checks as checks

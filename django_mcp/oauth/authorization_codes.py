@@ -28,7 +28,7 @@ RETENTION = timedelta(days=1)  # of digests; a code itself is valid for a minute
 ROWS_PER_DELETE = 100  # rows deleted at each redemption
 S256 = "S256"
 Grant, RefreshToken = get_grant_model(), get_refresh_token_model()
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.oauth")
 
 
 class _Replayed(errors.InvalidGrantError):  # type: ignore[misc]

@@ -45,7 +45,7 @@ from .conf import BEHAVIOUR, DEFAULTS, dot_settings
 BEFORE = ("oauth2_provider", "django_mcp")
 HINT = 'OAUTH2_PROVIDER = django_mcp.oauth.dot_settings("https://shop.example")'
 VERIFIER = "django_mcp.oauth.verifier.OAuthTokens"
-DAY_SECONDS = 86_400  # seconds
+DAY_SECONDS = 86_400
 SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")  # RFC 3986, section 3.1
 RATE = re.compile(r"[1-9][0-9]*/[1-9][0-9]*")
 # Schemes that a browser runs, shows as its own page, or reads from the machine.

@@ -44,7 +44,7 @@ from oauth2_provider.cimd import CIMDError, _fetch_slot
 
 from ..verifiers.jose import (
     CLOCK_SKEW_SECONDS,
-    MAX_KEYS,
+    MAX_KEYS_IN_SET,
     MAX_KEYS_PER_SIGNATURE,
     InvalidJWT,
     fits,
@@ -62,11 +62,11 @@ from .conf import ASSERTION_ALGORITHMS, issuer
 if TYPE_CHECKING:
     from jwcrypto.jwk import JWK
 
-MAX_KEYS_DOCUMENT_BYTES = 65_536  # bytes of a document
+MAX_KEYS_DOCUMENT_BYTES = 65_536
 KEYS_REFRESH_SECONDS = 3600  # maximum seconds for which keys are used without a new fetch
 KEYS_MAX_AGE_SECONDS = 86_400  # use of old keys, if they cannot be fetched
-FETCH_INTERVAL_SECONDS = 60  # seconds between two fetches
-logger = logging.getLogger("django_mcp")
+FETCH_INTERVAL_SECONDS = 60
+logger = logging.getLogger("django_mcp.oauth")
 # One fetch per URI: threads that need the same keys wait for it. URIs share locks by their hash.
 _locks = [threading.Lock() for _ in range(64)]
 
@@ -128,7 +128,7 @@ def _fetch(uri: str, cache_key: str) -> None:
         logger.info("Keys of a client unavailable: jwks_uri=%r error=%s", uri, error)
         return
     keys = document.get("keys")
-    found = keys[:MAX_KEYS] if isinstance(keys, list) else []
+    found = keys[:MAX_KEYS_IN_SET] if isinstance(keys, list) else []
     cache.set(
         cache_key,
         {"keys": found, "until": time.time() + min(seconds, KEYS_REFRESH_SECONDS)},
@@ -216,7 +216,7 @@ def _sent_assertion(request: Any) -> dict[str, str]:
 def _needs_key(request: Any) -> bool:
     """Whether the loaded client must authenticate by its key."""
     found = profile(request)
-    return found is not None and found.auth_method == client_metadata.KEY
+    return found is not None and found.auth_method == client_metadata.AUTH_METHOD_PRIVATE_KEY
 
 
 # Reading an assertion.

@@ -38,13 +38,20 @@ NETLOC = re.compile(rf"(?:{LABEL}(?:\.{LABEL})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{1,
 NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 # Schemes that a browser runs or reads itself. ``REDIRECT_SCHEMES`` cannot allow them.
-NEVER = {
+BROWSER_SCHEMES = {
     "about", "blob", "content", "data", "file", "filesystem", "ftp", "http", "https", "intent",
     "jar", "javascript", "mailto", "vbscript", "view-source", "ws", "wss",
 }  # fmt: skip
+MAX_CLIENT_NAME_LENGTH = 100
+GRANT_AUTHORIZATION_CODE = "authorization_code"
+GRANT_TYPES = [GRANT_AUTHORIZATION_CODE, "refresh_token"]
+RESPONSE_TYPES = ["code"]
+AUTH_METHOD_NONE, AUTH_METHOD_PRIVATE_KEY = "none", "private_key_jwt"
+AUTH_METHODS_WITH_SECRET = ("client_secret_basic", "client_secret_post")
+APPLICATION_TYPES = ("native", "web")
 
 
-def uri_problem(uri: Any) -> str | None:
+def redirect_uri_problem(uri: Any) -> str | None:
     """Return why a redirect URI is not accepted, as a message for the client; None if it is."""
     if not isinstance(uri, str) or len(uri) > MAX_REDIRECT_URI_LENGTH:
         return f"a redirect URI must be a string of at most {MAX_REDIRECT_URI_LENGTH} characters"
@@ -60,7 +67,7 @@ def uri_problem(uri: Any) -> str | None:
 
 def valid_redirect_uris(uris: Iterable[Any]) -> list[str]:
     """Return the accepted redirect URIs, each once."""
-    return list(dict.fromkeys(uri for uri in uris if not uri_problem(uri)))
+    return list(dict.fromkeys(uri for uri in uris if not redirect_uri_problem(uri)))
 
 
 def _check_https(parts: SplitResult) -> str | None:
@@ -77,7 +84,7 @@ def _check_http(parts: SplitResult) -> str | None:
 
 def _check_app_scheme(parts: SplitResult) -> str | None:
     """Check a private scheme: ``app:/path`` (RFC 8252, 7.1), or the common ``app://host/path``."""
-    if parts.scheme not in {name.lower() for name in settings.REDIRECT_SCHEMES} - NEVER:
+    if parts.scheme not in {name.lower() for name in settings.REDIRECT_SCHEMES} - BROWSER_SCHEMES:
         return "a redirect URI must use https, or http to localhost"
     if parts.netloc:
         return _check_https(parts)
@@ -118,16 +125,6 @@ def _toolkit_problem(uri: str) -> str | None:
     return None
 
 
-MAX_NAME_LENGTH = 100  # characters of a name
-MAX_URI_LENGTH = 512  # characters of any URI
-CODE = "authorization_code"
-GRANTS = [CODE, "refresh_token"]
-RESPONSES = ["code"]
-NONE, KEY = "none", "private_key_jwt"
-WITH_SECRET = ("client_secret_basic", "client_secret_post")
-APPLICATION_TYPES = ("native", "web")
-
-
 class MetadataError(ValueError):
     """Metadata was rejected. ``code`` is the error code of RFC 7591, 3.2.2."""
 
@@ -165,18 +162,18 @@ class ClientMetadata:
 COLUMNS = {field.name for field in ClientProfile._meta.get_fields()}
 
 
-def read(document: Any, redirect_uris: list[str], auth_method: str) -> ClientMetadata:
-    """Validate the metadata of a client, or raise ``MetadataError``.
+def parse_metadata(document: Any, *, redirect_uris: list[str], auth_method: str) -> ClientMetadata:
+    """Validate the other metadata of a client, or raise ``MetadataError``.
 
     The caller has validated ``redirect_uris`` and ``auth_method``.
     """
     _check_flow(document)
-    uses_key = auth_method == KEY
+    uses_key = auth_method == AUTH_METHOD_PRIVATE_KEY
     return ClientMetadata(
         name=_name(document.get("client_name", "")),
         redirect_uris=redirect_uris,
         auth_method=auth_method,
-        application_type=_one_of(document.get("application_type"), APPLICATION_TYPES),
+        application_type=_known_or_empty(document.get("application_type"), APPLICATION_TYPES),
         client_uri=_link(document.get("client_uri")),
         logo_uri=_link(document.get("logo_uri")),
         jwks_uri=_jwks_uri(document.get("jwks_uri")) if uses_key else "",
@@ -200,26 +197,29 @@ def printable(text: str, max_length: int) -> str:
 
 def _check_flow(document: dict[str, Any]) -> None:
     """Require the authorization code flow. Other requested flows are ignored (RFC 7591, 2)."""
-    if CODE not in string_list(document, "grant_types", [CODE]):
-        raise MetadataError(f"grant_types must contain {CODE!r}")
-    if "code" not in string_list(document, "response_types", RESPONSES):
+    required = GRANT_AUTHORIZATION_CODE
+    if required not in string_list(document, "grant_types", [required]):
+        raise MetadataError(f"grant_types must contain {required!r}")
+    if "code" not in string_list(document, "response_types", RESPONSE_TYPES):
         raise MetadataError("response_types must contain 'code'")
 
 
 def _name(value: Any) -> str:
     if not isinstance(value, str):
         raise MetadataError("client_name must be a string")
-    return printable(value, MAX_NAME_LENGTH)
+    return printable(value, MAX_CLIENT_NAME_LENGTH)
 
 
-def _one_of(value: Any, choices: tuple[str, ...]) -> str:
+def _known_or_empty(value: Any, choices: tuple[str, ...]) -> str:
+    """Return ``value`` if it is one of ``choices``, else "". Optional values may be ignored."""
     return value if isinstance(value, str) and value in choices else ""
 
 
 def _link(value: Any) -> str:
     """Return the URL of a page or a picture if it is a valid https URL, else ""."""
+    # The rules for https redirect URIs suit links too: a valid host, no user name or password.
     is_https = isinstance(value, str) and value.startswith("https://")
-    return value if is_https and not uri_problem(value) else ""
+    return value if is_https and not redirect_uri_problem(value) else ""
 
 
 def _jwks_uri(value: Any) -> str:
@@ -228,7 +228,9 @@ def _jwks_uri(value: Any) -> str:
     This server fetches that URL, so only port 443 and hosts of ``CLIENT_HOSTS`` are allowed.
     """
     if not (found := _link(value)) or urlsplit(found).port not in (None, 443):
-        raise MetadataError(f"{KEY} needs a jwks_uri that uses https and port 443")
+        raise MetadataError(
+            f"{AUTH_METHOD_PRIVATE_KEY} needs a jwks_uri that uses https and port 443"
+        )
     if not validate_host(urlsplit(found).hostname or "", settings.CLIENT_HOSTS):
         raise MetadataError("the host of jwks_uri is not allowed here")
     return found

@@ -54,8 +54,8 @@ from .conf import settings
 from .models import ClientProfile, Consent, Source
 from .revocation import end_all
 
-logger = logging.getLogger("django_mcp")
-AUTHENTICATION_METHODS = (client_metadata.NONE, client_metadata.KEY)
+logger = logging.getLogger("django_mcp.oauth")
+AUTHENTICATION_METHODS = (client_metadata.AUTH_METHOD_NONE, client_metadata.AUTH_METHOD_PRIVATE_KEY)
 COUNTED, SLOTS = "_mcp_counted", "_mcp_slots"  # attributes of oauthlib's request
 SECRETS = {"client_secret", "client_secret_expires_at"}  # not allowed in a public document
 MAX_PER_HOST = 3  # fetches of documents of one host at a time
@@ -239,7 +239,7 @@ class CIMDPolicy:
         if COUNTED not in vars(request):  # one request loads its client more than once
             may_fetch = registration_limits.may_fetch(address, client_id if was_authorized else "")
             vars(request)[COUNTED] = may_fetch and (
-                known is not None or registration_limits.make_room()
+                known is not None or registration_limits.ensure_capacity()
             )
         return bool(vars(request)[COUNTED])
 
@@ -291,14 +291,14 @@ def _metadata(document: dict[str, Any]) -> ClientMetadata:
     """
     if SECRETS & set(document):
         raise MetadataError("a metadata document must not have a secret")
-    method = document.get("token_endpoint_auth_method", client_metadata.NONE)
+    method = document.get("token_endpoint_auth_method", client_metadata.AUTH_METHOD_NONE)
     if method not in AUTHENTICATION_METHODS:
         raise MetadataError(
             f"token_endpoint_auth_method must be one of {', '.join(AUTHENTICATION_METHODS)}"
         )
     listed = client_metadata.string_list(document, "redirect_uris")
     uris = client_metadata.valid_redirect_uris(listed)
-    metadata = client_metadata.read(document, uris, method)
+    metadata = client_metadata.parse_metadata(document, redirect_uris=uris, auth_method=method)
     if not uris or not metadata.name:
         raise MetadataError("a document needs a client_name and an allowed redirect URI")
     return metadata
@@ -313,8 +313,8 @@ def _for_toolkit(client_id: str, metadata: ClientMetadata) -> dict[str, Any]:
         "client_id": client_id,
         "client_name": metadata.name,
         "redirect_uris": metadata.redirect_uris,
-        "grant_types": client_metadata.GRANTS,
-        "token_endpoint_auth_method": client_metadata.NONE,
+        "grant_types": client_metadata.GRANT_TYPES,
+        "token_endpoint_auth_method": client_metadata.AUTH_METHOD_NONE,
     }
 
 

@@ -23,7 +23,7 @@ from django.utils import timezone
 from oauth2_provider.cimd import resolve_cimd_application
 from oauth2_provider.settings import oauth2_settings
 
-from .client_metadata import MAX_NAME_LENGTH, printable
+from .client_metadata import MAX_CLIENT_NAME_LENGTH, printable
 from .client_metadata_documents import fetching
 from .conf import settings
 from .models import MAX_CLIENT_ID_LENGTH, ClientProfile, Source
@@ -139,7 +139,7 @@ def ensure_profile(application: Any) -> None:
 
 
 def _profile_values(application: Any) -> dict[str, Any]:
-    return {"source": Source.MANUAL, "name": printable(application.name, MAX_NAME_LENGTH)}
+    return {"source": Source.MANUAL, "name": printable(application.name, MAX_CLIENT_NAME_LENGTH)}
 
 
 def is_registered_by_staff(application: Any) -> bool:

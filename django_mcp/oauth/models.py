@@ -69,6 +69,7 @@ class Lock(models.Model):
 
     class Meta:
         default_permissions = ()
+        verbose_name, verbose_name_plural = _("lock"), _("locks")
 
     def __str__(self) -> str:
         return self.name
@@ -80,6 +81,9 @@ class RedeemedCode(models.Model):
     digest = models.CharField(max_length=64, unique=True)
     family = models.UUIDField()
     expires = models.DateTimeField(db_index=True)
+
+    class Meta:
+        verbose_name, verbose_name_plural = _("redeemed code"), _("redeemed codes")
 
     def __str__(self) -> str:
         return str(self.family)
@@ -100,6 +104,7 @@ class TokenBinding(models.Model):
     created = models.DateTimeField(default=timezone.now, db_index=True)
 
     class Meta:
+        verbose_name, verbose_name_plural = _("token binding"), _("token bindings")
         indexes = [models.Index(fields=["account", "user"], name="mcp_binding_account")]
 
     def __str__(self) -> str:

@@ -36,7 +36,7 @@ from .upstream_accounts import may_refresh_family
 
 MAX_SIBLINGS = 10  # refresh tokens of the family, from the successor of a token on
 RefreshToken = get_refresh_token_model()
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.oauth")
 
 
 class RefreshTokenUse(enum.Enum):

@@ -31,9 +31,13 @@ from .client_metadata import ClientMetadata, MetadataError
 from .conf import settings
 from .models import ClientProfile, Lock, Source
 
-MAX_BODY_BYTES = 16_384  # bytes
+MAX_METADATA_BYTES = 16_384
 NO_STORE_HEADERS = {"Cache-Control": "no-store", "Pragma": "no-cache"}
-AUTHENTICATION_METHODS = (client_metadata.NONE, *client_metadata.WITH_SECRET, client_metadata.KEY)
+AUTHENTICATION_METHODS = (
+    client_metadata.AUTH_METHOD_NONE,
+    *client_metadata.AUTH_METHODS_WITH_SECRET,
+    client_metadata.AUTH_METHOD_PRIVATE_KEY,
+)
 # Members that the response repeats if they are not empty, by their name in RFC 7591.
 ECHOED = {
     "client_name": "name",
@@ -51,7 +55,7 @@ class RegistrationView(View):
     http_method_names = ["post", "options"]
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Answer, and report to ``mcp_doctor`` which address the rate limit counts."""
+        """Answer, with a header in which ``mcp_doctor`` reads the address that the limit counts."""
         response = super().dispatch(request, *args, **kwargs)
         probe = request.headers.get(address_probe.REQUEST_HEADER)
         forwarded = request.headers.get("X-Forwarded-For", "")
@@ -70,7 +74,7 @@ class RegistrationView(View):
         address_digest = registration_limits.address_digest(request.META.get("REMOTE_ADDR") or "")
         if known := _reusable_client(metadata, address_digest):
             return _registration_response(metadata, known)
-        # Reject over the limit before taking the lock, so that such requests do not hold it up.
+        # Check the limit before the lock too, so that rejected requests do not wait for the lock.
         if limited := _over_limit(address_digest):
             return limited
         # The deletion of stale clients can cause a deadlock (see ``registration_limits``).
@@ -93,7 +97,7 @@ def _register_locked(metadata: ClientMetadata, address_digest: str) -> JsonRespo
     with registration_limits.registration_lock():
         if error := _over_limit(address_digest):
             return error
-        if not registration_limits.make_room():
+        if not registration_limits.ensure_capacity():
             return _retry_later(
                 503,
                 "Too many registered clients wait for their first authorization by a user.",
@@ -108,9 +112,9 @@ def _register_locked(metadata: ClientMetadata, address_digest: str) -> JsonRespo
 def _document(request: HttpRequest) -> dict[str, Any]:
     if request.content_type != "application/json":
         raise MetadataError("Client metadata must be sent as application/json.")
-    body = request.read(MAX_BODY_BYTES + 1)
-    if len(body) > MAX_BODY_BYTES:
-        raise MetadataError(f"Client metadata must have at most {MAX_BODY_BYTES} bytes.")
+    body = request.read(MAX_METADATA_BYTES + 1)
+    if len(body) > MAX_METADATA_BYTES:
+        raise MetadataError(f"Client metadata must have at most {MAX_METADATA_BYTES} bytes.")
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -128,14 +132,16 @@ def _metadata(document: dict[str, Any]) -> ClientMetadata:
         raise _redirect_error(
             f"redirect_uris must be a list of one to {client_metadata.MAX_REDIRECT_URIS} URIs."
         )
-    if reason := next(filter(None, map(client_metadata.uri_problem, uris)), None):
+    if reason := next(filter(None, map(client_metadata.redirect_uri_problem, uris)), None):
         raise _redirect_error(reason)
     method = document.get("token_endpoint_auth_method", "client_secret_basic")
     if method not in AUTHENTICATION_METHODS:
         raise MetadataError(
             f"token_endpoint_auth_method must be one of {', '.join(AUTHENTICATION_METHODS)}."
         )
-    return client_metadata.read(document, client_metadata.valid_redirect_uris(uris), method)
+    return client_metadata.parse_metadata(
+        document, redirect_uris=client_metadata.valid_redirect_uris(uris), auth_method=method
+    )
 
 
 def _redirect_error(reason: str) -> MetadataError:
@@ -152,14 +158,14 @@ def _reusable_client(metadata: ClientMetadata, address_digest: str) -> ClientPro
     Clients with a secret are not reused: only the digest of the secret is stored, so it cannot be
     sent again.
     """
-    if metadata.auth_method != client_metadata.NONE:
+    if metadata.auth_method != client_metadata.AUTH_METHOD_NONE:
         return None
     now = timezone.now()
     same = ClientProfile.objects.filter(
         source=Source.DCR,
         address=address_digest,
         digest=metadata.digest,
-        auth_method=client_metadata.NONE,
+        auth_method=client_metadata.AUTH_METHOD_NONE,
         last_authorized=None,
         last_used=None,
         blocked=None,
@@ -181,10 +187,10 @@ def _register(metadata: ClientMetadata, address_digest: str) -> tuple[ClientProf
     # Token verifiers recognize the prefix. If a client sends its secret as a bearer token by
     # mistake, the secret is rejected here and never forwarded to an external issuer.
     model, secret = get_application_model(), OWN_PREFIX + generate_client_secret()
-    sends_secret = metadata.auth_method in client_metadata.WITH_SECRET
-    public = metadata.auth_method == client_metadata.NONE
-    # In the database of ``registration_lock``, a transaction is open already. If anything fails
-    # here, all of it is rolled back, so a savepoint is not needed.
+    sends_secret = metadata.auth_method in client_metadata.AUTH_METHODS_WITH_SECRET
+    public = metadata.auth_method == client_metadata.AUTH_METHOD_NONE
+    # ``registration_lock`` has opened a transaction, which any failure rolls back entirely. If the
+    # applications are in the same database, this block is part of it and needs no savepoint.
     with transaction.atomic(using=router.db_for_write(model), savepoint=False):
         application = model._default_manager.create(
             name=metadata.name,
@@ -193,7 +199,7 @@ def _register(metadata: ClientMetadata, address_digest: str) -> tuple[ClientProf
             authorization_grant_type=model.GRANT_AUTHORIZATION_CODE,
             registration_source=Source.DCR,
             client_secret=client_authentication.secret_digest(secret),
-            hash_client_secret=False,  # it is a digest already; no slow hash
+            hash_client_secret=False,  # see ``secret_digest`` for why no slow hash is needed
             user=None,
         )
         profile = ClientProfile.objects.create(
@@ -220,13 +226,13 @@ def _registration_response(
         "client_id": profile.client_id,
         "client_id_issued_at": int(profile.created.timestamp()),
         "redirect_uris": metadata.redirect_uris,
-        "grant_types": client_metadata.GRANTS,
-        "response_types": client_metadata.RESPONSES,
+        "grant_types": client_metadata.GRANT_TYPES,
+        "response_types": client_metadata.RESPONSE_TYPES,
         "token_endpoint_auth_method": metadata.auth_method,
     }
     body |= {name: value for name, attr in ECHOED.items() if (value := getattr(metadata, attr))}
     if secret:
-        body |= {"client_secret": secret, "client_secret_expires_at": 0}  # 0: never
+        body |= {"client_secret": secret, "client_secret_expires_at": 0}  # never
     return JsonResponse(body, status=201, headers=NO_STORE_HEADERS)
 
 

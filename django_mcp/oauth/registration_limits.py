@@ -95,7 +95,11 @@ def wait_to_register(address: str) -> int:
     )
     waits = []
     for network, allowed in _limits(address, number):
-        newest = of_network(recent, network).order_by("-created").values_list("created", flat=True)
+        newest = (
+            clients_of_network(recent, network)
+            .order_by("-created")
+            .values_list("created", flat=True)
+        )
         # If this registration exists, the limit is reached until it leaves the window.
         blocking = next(iter(newest[allowed - 1 : allowed]), None)
         seconds_left = 0.0 if blocking is None else (blocking + window - now).total_seconds()
@@ -103,7 +107,7 @@ def wait_to_register(address: str) -> int:
     return max(waits)
 
 
-def of_network(clients: QuerySet[ClientProfile], network: str) -> QuerySet[ClientProfile]:
+def clients_of_network(clients: QuerySet[ClientProfile], network: str) -> QuerySet[ClientProfile]:
     """Filter for clients whose address digest starts with ``network``.
 
     Clients with a metadata document have an empty address.
@@ -169,8 +173,8 @@ def take_slot(name: str, number: int, seconds: int) -> bool:
 # Deleting stale clients.
 
 
-def make_room() -> bool:
-    """Delete some stale clients. Return whether one more client may be added.
+def ensure_capacity() -> bool:
+    """Delete stale clients if needed. Return whether one more client may be added.
 
     Registrations call it one after another. Metadata documents are fetched after the call, so
     simultaneous fetches can exceed the limit by a few clients.
@@ -189,7 +193,7 @@ def _evict() -> bool:
     sites = _counted_clients().annotate(site=Left("address", HALF_DIGEST_LENGTH)).values("site")
     busiest = sites.annotate(number=Count("pk"), first=Min("created")).order_by("-number", "first")
     return any(
-        _delete(of_network(unused_clients(timezone.now()), row["site"]), 1)
+        _delete(clients_of_network(unused_clients(timezone.now()), row["site"]), 1)
         for row in busiest[:MAX_SEARCHED_NETWORKS]
     )
 

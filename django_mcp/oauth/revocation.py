@@ -33,6 +33,7 @@ from oauth2_provider.models import (
 )
 from oauth2_provider.settings import oauth2_settings
 
+from .. import signals
 from ..changes import permission_changes
 from ..verifiers.protected_resource import served
 from .models import Activity, ClientProfile, Consent, Source, TokenBinding
@@ -145,7 +146,7 @@ def end_all(**which: Any) -> int:
     """
     _grants(**which).delete()
     ended, gone = _revoke_tokens(get_refresh_token_model().objects.filter(**which))
-    others, _ = get_access_token_model().objects.filter(**which).delete()
+    others = _delete_access_tokens(get_access_token_model().objects.filter(**which))
     if ended or gone or others:
         _notify_processes(*(which[name] for name in ("user",) if name in which))
     return ended
@@ -172,8 +173,18 @@ def _revoke_tokens(refresh: QuerySet[Any]) -> tuple[int, int]:
         now = timezone.now()
         revoked += unrevoked.update(revoked=now, updated=now)
     access = refresh.exclude(access_token=None).values_list("access_token", flat=True)
-    deleted, _ = get_access_token_model().objects.filter(pk__in=list(access)).delete()
+    deleted = _delete_access_tokens(get_access_token_model().objects.filter(pk__in=list(access)))
     return revoked, deleted
+
+
+def _delete_access_tokens(tokens: QuerySet[Any]) -> int:
+    """Delete access tokens and send ``token_revoked``. Return how many rows were deleted."""
+    listens = signals.token_revoked.has_listeners(tokens.model)
+    revoked = list(tokens) if listens else []
+    count, _ = tokens.delete()
+    for token in revoked:
+        signals.send_row_signal(signals.token_revoked, tokens.model, token=token)
+    return count
 
 
 def _client_pks_of(user: Any) -> set[Any]:

@@ -95,7 +95,7 @@ MAX_REMEMBERED_FAILURES = 1_000  # failed checks that are remembered
 CHECK_TIMEOUT_SECONDS = 60.0
 OWNER = "open streams and calls"  # owner of the background checks in the thread pool
 Key = tuple[Any, str]
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.oauth")
 # Threads look up a running check and add their own, and count failed checks: no other thread may
 # change the dictionaries in between.
 _lock = threading.Lock()
@@ -189,7 +189,7 @@ def _remember_failure(key: Key) -> None:
 
 
 BINDING_RETENTION = timedelta(days=1)  # age of a binding without a refresh token
-ROWS_PER_DELETE = 100  # rows deleted at a time
+ROWS_PER_DELETE = 100
 # Background checks that may always start in one round of revocation checks.
 MIN_CHECKS_PER_ROUND = 20
 CANNOT_CHECK = "The account with which the user signed in cannot be checked at the moment."

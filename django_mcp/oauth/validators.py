@@ -19,6 +19,7 @@ from django.db import IntegrityError
 from oauth2_provider.scopes import get_scopes_backend
 from oauthlib.oauth2.rfc6749 import errors
 
+from .. import signals
 from ..auth.principal import HALF_DIGEST_LENGTH
 from ..auth.scopes import offered
 from . import client_authentication, registration_limits
@@ -35,7 +36,7 @@ CLIENT_CREDENTIALS = "client_credentials"
 CONFIDENTIAL = "confidential"
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # a SHA-256 in base64url (RFC 7636, 4.2)
 NONCE = re.compile(r"[^\0]{0,255}")  # limits of the database column
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.oauth")
 # Network of the current request: django-oauth-toolkit does not pass it to ``_check_secret``.
 _network: ContextVar[str] = ContextVar("network", default="")
 # These loggers write codes and tokens at DEBUG. A level that the project has set is kept.
@@ -183,7 +184,9 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
         if request.grant_type == CLIENT_CREDENTIALS and is_ours:
             request.user = request.client.user
             ensure_profile(request.client)
-        return super()._create_access_token(expires, request, *args, **kwargs)
+        token = super()._create_access_token(expires, request, *args, **kwargs)
+        signals.send_row_signal(signals.token_created, type(token), token=token)
+        return token
 
     def validate_bearer_token(self, token: str, scopes: Any, request: Any) -> bool:
         """Reject tokens for MCP servers at the project's other APIs.

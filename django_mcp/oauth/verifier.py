@@ -17,6 +17,7 @@ import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib.auth import get_user_model
@@ -33,7 +34,7 @@ from oauth2_provider.models import (
 from oauth2_provider.settings import oauth2_settings
 
 from ..auth.last_used import LastUsedTimes
-from ..auth.principal import Auth, LookupVerifier, Principal, batched, find_principals, key_parts
+from ..auth.principal import Auth, Principal, RowVerifier, key_parts
 from ..conf import settings as mcp
 from ..storage.compiled_queries import column_names, fetch, instance
 from ..verifiers.protected_resource import canonical, challenge, resource
@@ -69,24 +70,6 @@ class FoundToken(NamedTuple):
     client_last_used: datetime | None
     account: str | None = None  # upstream account that it is bound to
     checked: datetime | None = None  # time of the last successful check of that account
-
-
-def find(tokens: Sequence[str]) -> list[FoundToken | None]:
-    """Return the row of each token, or None if there is none. Runs one query.
-
-    A token that occurs twice gets two rows, because the project's code may change their users.
-    """
-    models = get_access_token_model(), get_user_model()
-    all_tokens, visible_users = _querysets(*models)
-    is_constant = not (all_tokens.query.where or visible_users.query.where)
-    alias = all_tokens.db
-    checksums = [hashlib.sha256(token.encode()).hexdigest() for token in tokens]
-    rows = fetch(
-        alias, _by_checksum, checksums, *models, settings.UPSTREAM is not None,
-        is_constant=is_constant,
-    )  # fmt: skip
-    related = tuple(_related().values())
-    return [_found(alias, row, related) for row in rows]
 
 
 def _querysets(token_model: Any, user_model: Any) -> tuple[QuerySet[Any], QuerySet[Any]]:
@@ -134,6 +117,7 @@ def _binding_columns() -> dict[str, Any]:
     return {name: Subquery(rows.values(name)[:1]) for name in BINDING}
 
 
+@cache
 def _related() -> dict[str, type[models.Model]]:
     """Return the models that are joined to the token, by lookup."""
     user = get_user_model()
@@ -165,36 +149,56 @@ def _found(
     )
 
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.oauth")
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # b64token of RFC 6750, section 2.1
 OWNER_COLUMNS = ("user", "application__user", "application")
 PAIRS_PER_QUERY = 200  # principals in one query
 
 
-def look_up_all(requests: Sequence[tuple[str, Server]]) -> list[Principal | Exception | None]:
-    return find_principals(requests, TOKEN, find, _principal)
-
-
-class OAuthTokens(LookupVerifier):
+class OAuthTokens(RowVerifier):
     """The ``TokenVerifier`` for tokens that ``django_mcp.oauth`` issues."""
+
+    token_format = TOKEN
 
     @property
     def issuer(self) -> str:
         return issuer()
 
     @property
-    def asked(self) -> list[str]:
+    def advertised_scopes(self) -> list[str]:
         return default_scopes()
 
-    @batched(look_up_all)
-    def lookup(self, token: str, server: Server) -> Principal | None:
-        (found,) = look_up_all([(token, server)])
-        if isinstance(found, Exception):
-            raise found
-        return found
+    def find(self, tokens: Sequence[str]) -> list[FoundToken | None]:
+        """Return the row of each token, or None if there is none. Runs one query.
+
+        A token that occurs twice gets two rows, because the project's code may change their users.
+        """
+        models = get_access_token_model(), get_user_model()
+        all_tokens, visible_users = _querysets(*models)
+        is_constant = not (all_tokens.query.where or visible_users.query.where)
+        alias = all_tokens.db
+        checksums = [hashlib.sha256(token.encode()).hexdigest() for token in tokens]
+        rows = fetch(
+            alias, _by_checksum, checksums, *models, settings.UPSTREAM is not None,
+            is_constant=is_constant,
+        )  # fmt: skip
+        related = tuple(_related().values())
+        return [_found(alias, row, related) for row in rows]
+
+    def principal_of(self, row: FoundToken, server: Server) -> Principal | None:
+        """Return the principal of a token's row; None if the token is not valid at ``server``."""
+        user: Any = _user(row) if row.application is not None else None
+        scopes = frozenset(row.scope.split())
+        if reason := _rejection_reason(row, user, scopes, server):
+            logger.info("OAuth access token rejected: token=%s reason=%s", row.pk, reason)
+            return None
+        if row.client_last_used is not None:  # None: the client has no profile to update
+            client_uses.note(row.application.client_id, row.client_last_used)
+            consent_uses.note((user.pk, row.application.client_id))
+        return Principal(user, Auth(scopes, row.application, expires=row.expires))
 
     def challenge(self, server: Server) -> dict[str, str]:
-        return challenge(server, self.asked)
+        return challenge(server, self.advertised_scopes)
 
     def still_valid(self, keys: Collection[str]) -> dict[str, bool]:
         """Return whether the user and client of each key still have a valid token between them.
@@ -227,19 +231,6 @@ class OAuthTokens(LookupVerifier):
 
 
 # Checks of tokens.
-
-
-def _principal(row: FoundToken, server: Server) -> Principal | None:
-    """Return the principal of a token's row; None if the token is not valid at ``server``."""
-    user: Any = _user(row) if row.application is not None else None
-    scopes = frozenset(row.scope.split())
-    if reason := _rejection_reason(row, user, scopes, server):
-        logger.info("OAuth access token rejected: token=%s reason=%s", row.pk, reason)
-        return None
-    if row.client_last_used is not None:  # None: the client has no profile to update
-        client_uses.note(row.application.client_id, row.client_last_used)
-        consent_uses.note((user.pk, row.application.client_id))
-    return Principal(user, Auth(scopes, row.application, expires=row.expires))
 
 
 def _rejection_reason(

@@ -68,19 +68,20 @@ class ClientCall:
     """A request of the client, or its retry with answers to the server's questions.
 
     ``params`` are only the method's own. ``_meta`` and the members of a retry have fields here.
+    Those that may contain secrets are not in its ``repr()``, which error reports show.
     """
 
     id: Id
     method: str
-    params: JSON
+    params: JSON = field(repr=False)
     revision: Revision
     client_info: JSON = field(default_factory=dict)
     capabilities: JSON = field(default_factory=dict)
     log_level: str | None = None  # of this request's ``_meta``; None if not given
     progress_token: Id | None = None
-    input_responses: JSON | None = None
+    input_responses: JSON | None = field(default=None, repr=False)
     request_state: str | None = None
-    meta: JSON = field(default_factory=dict)
+    meta: JSON = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NoReturn
@@ -53,7 +54,6 @@ class ProtocolError(Exception):
 
     # The first line of a subclass's docstring is its default message.
     code: int = INTERNAL_ERROR
-    http_status: int = 400
     about: Id | None = None  # the id of the request, where it could be read
 
     def __init_subclass__(cls) -> None:
@@ -110,7 +110,6 @@ class MethodNotFound(ProtocolError):
     """Method not found"""
 
     code = METHOD_NOT_FOUND
-    http_status = 404
 
 
 class InvalidParams(ProtocolError):
@@ -123,13 +122,10 @@ class InternalError(ProtocolError):
     """Internal error"""
 
     code = INTERNAL_ERROR
-    http_status = 500
 
 
 class Overloaded(InternalError):
     """The server has more work than it accepts; try again in a moment."""
-
-    http_status = 503
 
 
 class ResourceNotFound(ProtocolError):
@@ -267,9 +263,24 @@ _CHECKING_DECODER = json.JSONDecoder(
 # Some line readers take these for newlines. They occur only within strings.
 _LINE_BREAKS = {character: f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
 # Checking for circular references takes half of the time. They reach the recursion limit instead.
-_dump = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
-).encode
+_OPTIONS: dict[str, Any] = {
+    "ensure_ascii": False, "allow_nan": False, "check_circular": False, "separators": (",", ":"),
+}  # fmt: skip
+_dump = json.JSONEncoder(**_OPTIONS).encode
+
+
+class EncodedArray:
+    """A JSON array whose ``items`` ``encode`` has encoded before. It inserts them unchanged."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: Sequence[str]) -> None:
+        self.items = items
+
+
+# Where an encoded array is inserted. No string of a client or project can contain it, because it is
+# random and never sent.
+_PLACE = secrets.token_hex(16)
 
 
 def encode(message: Any) -> str:
@@ -278,14 +289,35 @@ def encode(message: Any) -> str:
     Lone surrogates become U+FFFD and non-finite numbers null: JSON has neither. Raise ``TypeError``
     or ``ValueError`` for values that are not JSON.
     """
+    arrays: list[EncodedArray] = []
+
+    def keep_place(value: Any) -> str:
+        if not isinstance(value, EncodedArray):
+            raise TypeError(f"{type(value).__name__} is not JSON")
+        arrays.append(value)
+        return _PLACE
+
+    dump = json.JSONEncoder(**_OPTIONS, default=keep_place).encode
     try:
-        text = _dump(message)
+        text = dump(message)
     except RecursionError as error:
         raise ValueError("nested too deeply, or a value contains itself") from error
     except ValueError:
-        text = _dump(_finite(message))
-    if text.isascii():
-        return text
+        arrays.clear()
+        text = dump(_finite(message))
+    if not text.isascii():
+        text = _printable(text)
+    return _inserted(text, arrays) if arrays else text
+
+
+def _inserted(text: str, arrays: list[EncodedArray]) -> str:
+    first, *others = text.split(f'"{_PLACE}"')
+    pairs = zip(arrays, others, strict=True)
+    return first + "".join(f"[{','.join(array.items)}]{after}" for array, after in pairs)
+
+
+def _printable(text: str) -> str:
+    """Return ``text`` without line breaks and lone surrogates."""
     for character, escape in _LINE_BREAKS.items():
         text = text.replace(character, escape)
     try:

@@ -4,12 +4,12 @@
 URI. If a template is ambiguous, earlier variables match as much as they can. Matching accepts more
 than expansion produces, because clients need not percent-encode every character.
 
-Clients choose the URIs, so matching must not backtrack exponentially. ``run`` executes a small
-program of ``Step`` objects and never visits the same step at the same place twice. Its time is at
-most the product of the lengths of the program and the URI. (A regular expression with two variables
-side by side would try every division of the text between them.) It tries steps in the order of the
-program and returns the first match. Simple templates use a regular expression without backtracking
-instead, which is faster.
+Clients choose the URIs, so matching must not backtrack exponentially. ``match_program`` executes a
+small program of ``Step`` objects and never visits a step twice at one place in the URI. Its time is
+at most the product of the lengths of the program and the URI. (A regular expression with two
+variables side by side would try every division of the text between them.) It tries steps in the
+order of the program and returns the first match. Simple templates use a regular expression without
+backtracking instead, which is faster.
 """
 
 from __future__ import annotations
@@ -21,136 +21,7 @@ from itertools import chain
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
-_TOKEN = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Spell:
-    """Match this token."""
-
-    token: str
-
-
-@dataclass(frozen=True, slots=True)
-class Skip:
-    """Match any one token except these."""
-
-    ends: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """Continue at one of two steps, relative to this one; try ``first`` first."""
-
-    first: int
-    second: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """The start or the end of the text that a name captures."""
-
-    name: Any
-
-
-Step = Spell | Skip | Fork | Mark
-Program = list[Step]
-
-
-def tokens(text: str) -> list[str]:
-    """Return the characters of ``text``; a percent-encoded octet is one token."""
-    return [token.upper() if len(token) == 3 else token for token in _TOKEN.findall(text)]
-
-
-# Functions that build programs from smaller programs.
-
-
-def spelt(text: str) -> Program:
-    """Return a program that matches exactly ``text``."""
-    return [Spell(token) for token in tokens(text)]
-
-
-def capture(name: Hashable, ends: frozenset[str] | None) -> Program:
-    """Return a program that captures as many tokens as possible, up to one of ``ends``.
-
-    If ``ends`` is None, it captures the empty string.
-    """
-    body = [] if ends is None else many([Skip(ends)])
-    return [Mark(name), *body, Mark(name)]
-
-
-def maybe(body: Program) -> Program:
-    """Return a program that matches ``body`` or nothing."""
-    return [Fork(1, len(body) + 1), *body]
-
-
-def many(body: Program) -> Program:
-    """Return a program that matches ``body`` any number of times.
-
-    ``body`` must not match the empty string.
-    """
-    back = -(len(body) + 1)
-    return [Fork(1, len(body) + 2), *body, Fork(back, back)]
-
-
-def either(first: Program, *others: Program) -> Program:
-    """Return a program that matches one of several, and tries them in this order."""
-    if not others:
-        return first
-    rest = either(*others)
-    over = len(rest) + 1
-    return [Fork(1, len(first) + 2), *first, Fork(over, over), *rest]
-
-
-# Running programs.
-
-# The marks on the path to a state, as a linked list, last first: (earlier marks, name, place).
-Trail = tuple[Any, Any, int] | None
-
-
-def run(program: Program, given: list[str]) -> list[tuple[Any, str]] | None:
-    """Match all of ``given``. Return the captured text of each name in order, or None."""
-    waiting: list[tuple[int, int, Trail]] = [(0, 0, None)]
-    seen: set[tuple[int, int]] = set()
-    while waiting:
-        at, place, trail = waiting.pop()
-        if (at, place) in seen:
-            continue
-        seen.add((at, place))
-        if at < len(program):
-            waiting.extend(_next(program[at], at, given, place, trail))
-        elif place == len(given):
-            return _captured(given, trail)
-    return None
-
-
-def _next(
-    step: Step, at: int, given: list[str], place: int, trail: Trail
-) -> list[tuple[int, int, Trail]]:
-    """Return the states that follow a step; the caller tries the last one first."""
-    if isinstance(step, Fork):
-        return [(at + step.second, place, trail), (at + step.first, place, trail)]
-    if isinstance(step, Mark):
-        return [(at + 1, place, (trail, step.name, place))]
-    if place < len(given) and _takes(step, given[place]):
-        return [(at + 1, place + 1, trail)]
-    return []
-
-
-def _takes(step: Spell | Skip, token: str) -> bool:
-    return token == step.token if isinstance(step, Spell) else token not in step.ends
-
-
-def _captured(given: list[str], trail: Trail) -> list[tuple[Any, str]]:
-    found = []
-    while trail is not None:
-        opening, name, end = trail
-        trail, _, start = opening
-        found.append((name, "".join(given[start:end])))
-    return found[::-1]
-
-
-MAX_LENGTH = 8192
+MAX_MATCHED_LENGTH = 8192
 RESERVED = ":/?#[]@!$&'()*+,;="
 
 _PARTS = re.compile(r"\{([^{}]*)\}|([^{}]+)|[{}]")
@@ -160,9 +31,137 @@ _VARIABLE = re.compile(
     re.ASCII,
 )
 _ILLEGAL = re.compile(r"[\x00-\x20\x7f\"<>\\^`|]|%(?![0-9A-Fa-f]{2})")
-_TRIPLET = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 _OCTET = re.compile(r"%[0-9A-Fa-f]{2}")
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_OCTET_OR_CHARACTER = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class MatchToken:
+    """Match this token."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class MatchExcept:
+    """Match any one token except these."""
+
+    ends: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Continue at one of two steps, given as offsets from this one. Try ``first`` first."""
+
+    first: int
+    second: int
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureMark:
+    """The start or the end of the text that a name captures."""
+
+    name: Any
+
+
+Step = MatchToken | MatchExcept | Split | CaptureMark
+Program = list[Step]
+
+
+def tokens(text: str) -> list[str]:
+    """Return the characters of ``text``; a percent-encoded octet is one token."""
+    return [
+        token.upper() if len(token) == 3 else token for token in _OCTET_OR_CHARACTER.findall(text)
+    ]
+
+
+# Functions that build programs from smaller programs.
+
+
+def literal(text: str) -> Program:
+    """Return a program that matches exactly ``text``."""
+    return [MatchToken(token) for token in tokens(text)]
+
+
+def capture(name: Hashable, ends: frozenset[str] | None) -> Program:
+    """Return a program that captures as many tokens as possible, up to one of ``ends``.
+
+    If ``ends`` is None, it captures the empty string.
+    """
+    body = [] if ends is None else zero_or_more([MatchExcept(ends)])
+    return [CaptureMark(name), *body, CaptureMark(name)]
+
+
+def optional(body: Program) -> Program:
+    """Return a program that matches ``body`` or nothing."""
+    return [Split(1, len(body) + 1), *body]
+
+
+def zero_or_more(body: Program) -> Program:
+    """Return a program that matches ``body`` any number of times.
+
+    ``body`` must not match the empty string.
+    """
+    back = -(len(body) + 1)
+    return [Split(1, len(body) + 2), *body, Split(back, back)]
+
+
+def alternatives(first: Program, *others: Program) -> Program:
+    """Return a program that matches one of several, and tries them in this order."""
+    if not others:
+        return first
+    rest = alternatives(*others)
+    over = len(rest) + 1
+    return [Split(1, len(first) + 2), *first, Split(over, over), *rest]
+
+
+# Running programs.
+
+# The capture marks on the path to a state, as a linked list, last first: (rest, name, place).
+CapturePath = tuple[Any, Any, int] | None
+
+
+def match_program(program: Program, given: list[str]) -> list[tuple[Any, str]] | None:
+    """Match all of ``given``. Return the captured text of each name in order, or None."""
+    waiting: list[tuple[int, int, CapturePath]] = [(0, 0, None)]
+    seen: set[tuple[int, int]] = set()
+    while waiting:
+        at, place, trail = waiting.pop()
+        if (at, place) in seen:
+            continue
+        seen.add((at, place))
+        if at < len(program):
+            waiting.extend(_following_states(program[at], at, given, place, trail))
+        elif place == len(given):
+            return _captures(given, trail)
+    return None
+
+
+def _following_states(
+    step: Step, at: int, given: list[str], place: int, trail: CapturePath
+) -> list[tuple[int, int, CapturePath]]:
+    """Return the states that follow a step; the caller tries the last one first."""
+    if isinstance(step, Split):
+        return [(at + step.second, place, trail), (at + step.first, place, trail)]
+    if isinstance(step, CaptureMark):
+        return [(at + 1, place, (trail, step.name, place))]
+    if place < len(given) and _takes(step, given[place]):
+        return [(at + 1, place + 1, trail)]
+    return []
+
+
+def _takes(step: MatchToken | MatchExcept, token: str) -> bool:
+    return token == step.token if isinstance(step, MatchToken) else token not in step.ends
+
+
+def _captures(given: list[str], trail: CapturePath) -> list[tuple[Any, str]]:
+    found = []
+    while trail is not None:
+        opening, name, end = trail
+        trail, _, start = opening
+        found.append((name, "".join(given[start:end])))
+    return found[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,27 +226,27 @@ class Template:
     def expand(self, variables: Mapping[str, Any]) -> str:
         """Return the URI for ``variables``: strings, lists and mappings; None counts as absent."""
         return "".join(
-            part if isinstance(part, str) else _expanded(part, variables) for part in self.parts
+            part if isinstance(part, str) else _expand(part, variables) for part in self.parts
         )
 
     def match(self, uri: str) -> dict[str, str] | None:
         """Return the decoded variables with which this template expands to ``uri``, or None.
 
-        A variable that is absent in the URI is left out. The items of a list are one string, with
-        the separator between them. A URI that is not valid UTF-8, contains a NUL or has more than
-        ``MAX_LENGTH`` characters does not match.
+        A variable without a value in the URI is not in the result. An empty value is "". The items
+        of a list are one string, with the separator between them. A URI that is not valid UTF-8,
+        contains a NUL or has more than ``MAX_MATCHED_LENGTH`` characters does not match.
         """
-        if len(uri) > MAX_LENGTH or _STRAY_PERCENT.search(uri):
+        if len(uri) > MAX_MATCHED_LENGTH or _STRAY_PERCENT.search(uri):
             return None
         try:
-            found = self._found(_ascii(uri))
-            return None if found is None else _agreed(found)
+            captures = self._match_expressions(_ascii(uri))
+            return None if captures is None else _merge_repeated(captures)
         except UnicodeError:
             return None
 
-    def _found(self, uri: str) -> list[tuple[Variable, str]] | None:
+    def _match_expressions(self, uri: str) -> list[tuple[Variable, str]] | None:
         if self._pattern is None:
-            return run(self._program, tokens(uri))
+            return match_program(self._program, tokens(uri))
         matched = self._pattern.fullmatch(_upper(uri))
         if matched is None:
             return None
@@ -302,7 +301,7 @@ def _variable(text: str, start: int) -> Variable:
 # From variables to a URI.
 
 
-def _expanded(expression: Expression, variables: Mapping[str, Any]) -> str:
+def _expand(expression: Expression, variables: Mapping[str, Any]) -> str:
     operator = expression.operator
     items = [
         item
@@ -315,16 +314,18 @@ def _expanded(expression: Expression, variables: Mapping[str, Any]) -> str:
 def _items(operator: Operator, variable: Variable, value: Any) -> Iterator[str]:
     """Yield the items of one variable; nothing if it is absent or an empty list."""
     if isinstance(value, Mapping):
-        yield from _of_mapping(operator, variable, value)
+        yield from _expand_mapping(operator, variable, value)
     elif isinstance(value, (list, tuple)):
-        yield from _of_list(operator, variable, value)
+        yield from _expand_list(operator, variable, value)
     elif value is not None:
-        yield _item(operator, variable.name, _encoded(operator, value, variable.prefix))
+        yield _item(operator, variable.name, _encode(operator, value, variable.prefix))
 
 
-def _of_mapping(operator: Operator, variable: Variable, value: Mapping[Any, Any]) -> Iterator[str]:
+def _expand_mapping(
+    operator: Operator, variable: Variable, value: Mapping[Any, Any]
+) -> Iterator[str]:
     pairs = [
-        (_encoded(operator, key), _encoded(operator, item))
+        (_encode(operator, key), _encode(operator, item))
         for key, item in value.items()
         if item is not None
     ]
@@ -335,8 +336,8 @@ def _of_mapping(operator: Operator, variable: Variable, value: Mapping[Any, Any]
         yield _item(operator, variable.name, ",".join(chain.from_iterable(pairs)))
 
 
-def _of_list(operator: Operator, variable: Variable, value: Iterable[Any]) -> Iterator[str]:
-    items = [_encoded(operator, item) for item in value if item is not None]
+def _expand_list(operator: Operator, variable: Variable, value: Iterable[Any]) -> Iterator[str]:
+    items = [_encode(operator, item) for item in value if item is not None]
     if variable.explode:
         yield from (_item(operator, variable.name, item) for item in items)
     elif items:
@@ -349,9 +350,9 @@ def _item(operator: Operator, name: str, text: str) -> str:
     return f"{name}={text}" if text else name + operator.if_empty
 
 
-def _encoded(operator: Operator, value: Any, prefix: int | None = None) -> str:
+def _encode(operator: Operator, value: Any, prefix: int | None = None) -> str:
     # The operators "+" and "#" keep octets that are percent-encoded already (RFC 6570).
-    characters = _TRIPLET.findall(str(value)) if operator.reserved else list(str(value))
+    characters = _OCTET_OR_CHARACTER.findall(str(value)) if operator.reserved else list(str(value))
     safe = RESERVED if operator.reserved else ""
     return "".join(
         character if len(character) == 3 else quote(character, safe=safe)
@@ -364,28 +365,29 @@ def _encoded(operator: Operator, value: Any, prefix: int | None = None) -> str:
 
 def _program(part: str | Expression) -> Program:
     if isinstance(part, str):
-        return spelt(part)
+        return literal(part)
     operator, (first, *others) = part.operator, part.variables
     if operator.named:
         return _named(operator, part.variables)
     rest: Program = []
     for variable in reversed(others):
-        rest = maybe(spelt(operator.separator) + _value(part, variable) + rest)
-    whole = spelt(operator.first) + _value(part, first) + rest
-    return maybe(whole) if operator.first else whole
+        rest = optional(literal(operator.separator) + _value(part, variable) + rest)
+    whole = literal(operator.first) + _value(part, first) + rest
+    return optional(whole) if operator.first else whole
 
 
 def _pattern(parts: tuple[str | Expression, ...]) -> re.Pattern[str] | None:
-    """Return an equivalent regular expression, which is faster; None if a value may be ambiguous.
+    """Return an equivalent regular expression if each value ends at the next literal, else None.
 
-    It has only possessive quantifiers, so it cannot backtrack.
+    It is faster, and has only possessive quantifiers, so it cannot backtrack.
     """
-    written = [_written(part, after) for part, after in zip(parts, (*parts[1:], ""), strict=False)]
-    known = [one for one in written if one is not None]
-    return re.compile("".join(known), re.DOTALL) if len(known) == len(written) else None
+    following = (*parts[1:], "")
+    regexes = [_regex_of_part(part, after) for part, after in zip(parts, following, strict=False)]
+    known = [one for one in regexes if one is not None]
+    return re.compile("".join(known), re.DOTALL) if len(known) == len(regexes) else None
 
 
-def _written(part: str | Expression, after: str | Expression) -> str | None:
+def _regex_of_part(part: str | Expression, after: str | Expression) -> str | None:
     if isinstance(part, str):
         return re.escape(_upper(part))
     ends, (first, *others) = part.operator.ends, part.variables
@@ -410,23 +412,27 @@ def _value(expression: Expression, variable: Variable) -> Program:
 
 
 def _named(operator: Operator, variables: tuple[Variable, ...]) -> Program:
-    """Return a program for named items in any order and number; ``_agreed`` checks repetitions."""
+    """Return a program for named items in any order, also repeated: see ``_merge_repeated``."""
     ends = frozenset(operator.ends)
-    item = either(*(
-        spelt(variable.name) + either(spelt("=") + capture(variable, ends), capture(variable, None))
-        for variable in variables
-    ))  # fmt: skip
-    more = many(spelt(operator.separator) + item)
+    item = alternatives(
+        *(
+            literal(variable.name)
+            + alternatives(literal("=") + capture(variable, ends), capture(variable, None))
+            for variable in variables
+        )
+    )
+    more = zero_or_more(literal(operator.separator) + item)
     if operator.first == operator.separator:
         return more
-    return maybe(spelt(operator.first) + item + more)
+    return optional(literal(operator.first) + item + more)
 
 
-def _agreed(found: Iterable[tuple[Any, str]]) -> dict[str, str] | None:
-    """Return the values by name, or None if two values of one name contradict each other."""
+def _merge_repeated(captures: Iterable[tuple[Any, str]]) -> dict[str, str] | None:
+    """Return the values by name, or None if a variable occurs twice with different values."""
     values: dict[str, str] = {}
-    for variable, text in sorted(found, key=lambda each: each[0].prefix or 0):
-        value = _decoded(text)
+    # Whole values first: prefixes are compared with them.
+    for variable, text in sorted(captures, key=lambda each: each[0].prefix or 0):
+        value = _decode(text)
         if variable.explode and variable.name in values:
             values[variable.name] += "," + value
         elif not _fits(values.setdefault(variable.name, value), value, variable.prefix):
@@ -438,8 +444,8 @@ def _fits(whole: str, value: str, prefix: int | None) -> bool:
     return whole == value if prefix is None else whole.startswith(value) and len(value) <= prefix
 
 
-def _decoded(text: str) -> str:
+def _decode(text: str) -> str:
     value = unquote_to_bytes(text).decode()
     if "\0" in value:
-        raise UnicodeError("NUL is no text: databases refuse it")
+        raise UnicodeError("percent-encoded NUL")  # as for invalid UTF-8, the URI does not match
     return value

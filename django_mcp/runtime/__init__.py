@@ -1,12 +1,13 @@
 """
 Parts of a serving process that know nothing of the protocol.
 
-- ``threads`` is the ``ThreadPools`` of this process. It runs synchronous code for event loops.
-- ``async_orm`` runs the ORM of asynchronous calls.
-- ``runtime`` has the services of each event loop, such as its poller, and the environment, which
-  decides how jobs use database connections and what runs in the background.
-- ``outages`` logs databases that cannot be reached, and closes broken connections.
-- ``address_probe`` shows ``mcp_doctor`` the client address that the server sees.
+- ``thread_pools``: run synchronous code for event loops. ``threads`` are those of this process.
+- ``async_orm``: run the ORM of asynchronous calls
+- ``runtime``: the services of each event loop, such as its poller, and the environment, which
+  decides how jobs use database connections and what runs in the background
+- ``outages``: log databases that cannot be reached, and close broken connections
+- ``view_limits``: limits on the requests of the package's Django views
+- ``address_probe``: show ``mcp_doctor`` the client address that the server sees
 
 Threads of a process:
 

@@ -18,6 +18,11 @@ from django.db.backends.signals import connection_created
 from django.db.utils import DatabaseErrorWrapper
 from django.dispatch import receiver
 
+# The loggers of the package, which may be configured one by one.
+LOGGER_NAMES = (
+    "django_mcp", "django_mcp.calls", "django_mcp.storage", "django_mcp.oauth",
+    "django_mcp.sessions",
+)  # fmt: skip
 logger = logging.getLogger("django_mcp")
 # A server that is read-only during a failover accepts connections and rejects statements. So it
 # counts as back only when nothing has failed for this long.

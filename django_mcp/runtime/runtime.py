@@ -1,10 +1,10 @@
 """
 What a process runs its code with: its environment, and the services of its event loops.
 
-``environment()`` decides how jobs use database connections, and what runs in the background. Test
-cases install a ``django_mcp.testing.environment.TestEnvironment``, in which all code uses the
-database connections of the test. Code that depends on it asks for a capability, such as
-``environment().has_background_services``.
+``environment()`` decides how jobs use database connections, and what runs in the background. The
+tools of ``django_mcp.testing`` install a ``TestEnvironment``, in which all code uses the database
+connections of the test. Other code does not know tests: it calls a method of the environment, such
+as ``environment().start_background(function)``.
 
 Services are objects that exist once in each event loop, such as its poller. A process may run
 several event loops, each in a thread of its own. Objects with tasks, timers or asyncio locks belong
@@ -38,19 +38,25 @@ _MISLEADING = (
 class Environment:
     """Threads have database connections of their own, and background services run."""
 
-    # Whether polling, heartbeats, permission checks and background jobs run.
-    has_background_services = True
     # Whether several jobs run at the same time. If not, a job must not wait for another.
     runs_jobs_in_parallel = True
-    # Whether other processes use the same rows. If not, changes need no change log, caches are
-    # invalidated by signals alone, and the clock of this machine is the only one.
-    shares_database = True
 
-    def is_shared(self, connection: Any) -> bool:
-        """Whether other processes can see what this connection writes.
+    def start_background(self, function: Callable[[], object]) -> None:
+        """Call ``function``, which starts a service or a job that runs in the background."""
+        function()
 
-        ``django.test.TestCase`` rolls back its transaction, whether or not it uses this package.
+    def is_shared(self, connection: Any = None) -> bool:
+        """Whether other processes use the same rows, those of ``connection`` if it is given.
+
+        If not, changes are delivered in this process without the change log, and nothing that was
+        read has to be read again without a signal.
         """
+        if connection is None:
+            return True
+        # The tests of a project need not use our test tools. If their ``TestCase`` saves a row, the
+        # interests must not be read: that opens a connection in another thread, which may stay open
+        # and keep the test database from being dropped. Django marks the transaction, and its own
+        # ``atomic(durable=True)`` reads the mark. Nothing of ours runs that could tell us.
         blocks = connection.atomic_blocks
         return not any(getattr(block, "_from_testcase", False) for block in blocks)
 
@@ -160,7 +166,7 @@ class Service(Generic[T]):
         """Return all loops that have one, with their instances. May be called from any thread."""
         return [
             (runtime.loop, runtime.services[self])
-            for runtime in runtimes()
+            for runtime in list(_runtimes.values())
             if self in runtime.services
         ]
 
@@ -181,11 +187,6 @@ def current() -> Runtime:
                 del _runtimes[other]
             _runtimes[loop] = Runtime(loop)
         return _runtimes[loop]
-
-
-def runtimes() -> list[Runtime]:
-    """Return the runtimes of all event loops. May be called from any thread."""
-    return list(_runtimes.values())
 
 
 # Timers.

@@ -19,6 +19,7 @@ import asyncio
 import contextvars
 import logging
 import os
+import sys
 import threading
 import time
 from collections import Counter, deque
@@ -38,9 +39,9 @@ from .runtime import call_safely, environment
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# asgiref's thread-sensitive locals are visible only in the thread that set them. This function of
-# asgiref makes those of a copied context visible in the current thread: the active language is one.
-_show_asgiref_locals: Callable[[contextvars.Context], None] = getattr(
+# A value in an asgiref ``Local``, such as the active language, is not visible in another thread,
+# even in a copy of the context. This function of asgiref makes it visible in the pool's thread.
+_restore_asgiref_locals: Callable[[contextvars.Context], None] = getattr(
     asgiref.sync, "_restore_context", lambda context: None
 )
 logger = logging.getLogger("django_mcp")
@@ -48,10 +49,11 @@ STUCK_SECONDS = 60.0  # after which a thread that runs one job counts as stuck
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[T]):
+class JobResult(Generic[T]):
     """What a job returned or raised.
 
-    It is set as the result of a future. As the exception of a future, some errors would be changed.
+    A task or a pool's future returns it as a value. As the *exception* of a future, an error could
+    not be told from one of the pool (``Busy``), and asyncio would log it if nobody waits for it.
     """
 
     value: T | None = None
@@ -113,7 +115,7 @@ class ThreadPool:
         # Jobs of owners that have their share of the threads, by the widest owner.
         self._waiting: dict[str, deque[Job[Any]]] = {}
         self._start_times: dict[Job[Any], float] = {}  # of running jobs (monotonic clock)
-        self._was_ready = True
+        self._was_ready = True  # at the last check: the warning is logged once per change
 
     def pending(self) -> int:
         """Return how many jobs run or wait."""
@@ -124,7 +126,7 @@ class ThreadPool:
 
         If it is cancelled, it returns when the job has ended, or can no longer start.
         """
-        return await self.run_for((), partial(function, *args, **kwargs))
+        return await self.run_for(owners=(), function=partial(function, *args, **kwargs))
 
     async def run_for(self, owners: str | tuple[str, ...], function: Callable[[], T]) -> T:
         """Do the same for an owner, whose jobs together get a share of the threads.
@@ -132,51 +134,56 @@ class ThreadPool:
         Of several owners each is within the one before (``Principal.limit_keys``).
         """
         owners = (owners,) if isinstance(owners, str) else owners
-        job = Job(function, owners, contextvars.copy_context())
         loop, has_ended = asyncio.get_running_loop(), asyncio.Event()
-        self._submit(job)
-        job.future.add_done_callback(partial(_call_in_loop, loop, has_ended.set))
+        future = self.submit(function, contextvars.copy_context(), owners)
+        future.add_done_callback(partial(_call_in_loop, loop, has_ended.set))
         try:
             await has_ended.wait()
-            if job.future.cancelled():  # by ``shutdown``
+            if future.cancelled():  # by ``shutdown``
                 raise asyncio.CancelledError
-            return job.future.result()
+            return future.result()
         except asyncio.CancelledError:
-            if not job.future.cancel():
+            if not future.cancel():
                 # The job is running. Wait for it, so that its effects do not come after the call's
                 # end. A second cancel stops the waiting.
                 await has_ended.wait()
             raise
         finally:
-            del job  # an exception of the job has this frame, and the job has the exception
+            del future  # an exception of the job has this frame, and the future has the exception
 
     def run_in_background(self, function: Callable[[], object], owner: str = "") -> None:
         """Run ``function`` without waiting for it, and log its errors. Raise ``Busy``.
 
-        An ``owner`` gets a share of the threads, as in ``run_for``. Nothing runs in an environment
-        without background services.
+        An ``owner`` gets a share of the threads, as in ``run_for``. The environment of a test runs
+        nothing.
         """
-        if environment().has_background_services:
-            self._submit(Job(partial(_run_unattended, function), (owner,) if owner else ()))
+        job, owners = partial(_run_unattended, function), (owner,) if owner else ()
+        environment().start_background(partial(self.submit, job, owners=owners))
 
     def wait(self, function: Callable[[], T], seconds: float) -> T:
         """Run ``function`` and block this thread for its result. Raise ``TimeoutError``."""
         return self.submit(function).result(seconds)
 
     def submit(
-        self, function: Callable[[], T], context: contextvars.Context | None = None
+        self,
+        function: Callable[[], T],
+        context: contextvars.Context | None = None,
+        owners: tuple[str, ...] = (),
     ) -> Future[T]:
-        """Run ``function``, in ``context`` if given, and return its future. Raise ``Busy``."""
-        return self._submit(Job(function, (), context))
+        """Run ``function``, in ``context`` if given, and return its future.
 
-    def _submit(self, job: Job[T]) -> Future[T]:
-        """Queue a job. Raise ``Busy`` if the pool is full, or an owner's share of it."""
-        size, owners = self._size or int(settings.THREADS), job.owners
+        Raise ``Busy`` if the pool is full, or an owner's share of it.
+        """
+        job, size = Job(function, owners, context), self.size
         with self._lock:
-            room = size + (int(settings.QUEUE) if self._queue is None else self._queue)
-            if len(self._jobs) >= room or owners and _have_share(self._jobs_by_owner, owners, room):
+            capacity = size + (int(settings.QUEUE) if self._queue is None else self._queue)
+            if (
+                len(self._jobs) >= capacity
+                or owners
+                and _is_share_used_up(self._jobs_by_owner, owners, capacity)
+            ):
                 raise Busy(Busy.__doc__)
-            if owners and _have_share(self._started_by_owner, owners, size):
+            if owners and _is_share_used_up(self._started_by_owner, owners, size):
                 self._waiting.setdefault(owners[0], deque()).append(job)
             else:
                 self._start(job)
@@ -211,15 +218,17 @@ class ThreadPool:
                 return
             self._start_times[job] = time.monotonic()
             try:
+                run_job = environment().run_job
                 if job.context is None:
-                    result = environment().run_job(job.function)
+                    result = run_job(job.function)
                 else:
-                    result = job.context.run(_run_in_context, job.context, job.function)
+                    job.context.run(_restore_asgiref_locals, job.context)
+                    result = job.context.run(run_job, job.function)
             except BaseException as error:
                 self._end(job)
                 job.future.set_exception(error)
             else:
-                # First, so that the next job of whoever waits for the result finds room.
+                # First, so that a caller who gets the result can submit the next job at once.
                 self._end(job)
                 job.future.set_result(result)
         finally:
@@ -238,7 +247,7 @@ class ThreadPool:
             _subtract(self._jobs_by_owner, job.owners)
             if job.is_started:
                 _subtract(self._started_by_owner, job.owners)
-            if self._waiting and (following := self._next(job.owners)):
+            if self._waiting and (following := self._pop_waiting_job(job.owners)):
                 try:
                     self._start(following)
                 except RuntimeError:  # its future has the error
@@ -246,22 +255,21 @@ class ThreadPool:
         if failed is not None:
             self._end(failed)  # starts the next one
 
-    def _next(self, owners: tuple[str, ...]) -> Job[Any] | None:
+    def _pop_waiting_job(self, owners: tuple[str, ...]) -> Job[Any] | None:
         """Remove and return the first waiting job of the widest owner that may run, or None."""
         waiting = self._waiting.get(owners[0])
         if waiting is None:
             return None
         size = self.size
         for job in waiting:
-            if not _have_share(self._started_by_owner, job.owners, size):
+            if not _is_share_used_up(self._started_by_owner, job.owners, size):
                 waiting.remove(job)
                 if not waiting:
                     del self._waiting[owners[0]]
                 return job
         return None
 
-    def is_here(self) -> bool:
-        """Whether this thread is one of the pool's."""
+    def owns_current_thread(self) -> bool:
         return threading.current_thread().name.startswith(f"mcp-{self.name}_")
 
     def shutdown(self, *, wait: bool = True) -> None:
@@ -296,11 +304,16 @@ class ThreadPool:
             logger.warning(message, self.stuck(), self.name, STUCK_SECONDS)
 
 
-def _have_share(jobs: Counter[str], owners: tuple[str, ...], of: int) -> bool:
-    """Whether one of ``owners`` has its share of ``of``. Each share is of the one before."""
+def _is_share_used_up(jobs: Counter[str], owners: tuple[str, ...], capacity: int) -> bool:
+    """Whether one of ``owners`` has all the jobs that it may have.
+
+    The first may have three quarters of ``capacity``, and each other three quarters of what the one
+    before it may have.
+    """
+    share = capacity
     for owner in owners:
-        of = max(1, of * 3 // 4)
-        if jobs[owner] >= of:
+        share = max(1, share * 3 // 4)
+        if jobs[owner] >= share:
             return True
     return False
 
@@ -313,11 +326,6 @@ def _subtract(jobs: Counter[str], owners: tuple[str, ...]) -> None:
             del jobs[owner]
 
 
-def _run_in_context(context: contextvars.Context, function: Callable[[], T]) -> T:
-    _show_asgiref_locals(context)
-    return environment().run_job(function)
-
-
 def _call_in_loop(
     loop: asyncio.AbstractEventLoop, function: Callable[[], object], future: Future[Any]
 ) -> None:
@@ -326,11 +334,9 @@ def _call_in_loop(
 
 
 def _run_unattended(function: Callable[[], object]) -> None:
-    # Checked again in the thread: a test that started meanwhile must not get the job.
-    if not environment().has_background_services:
-        return
     try:
-        call_safely(function)
+        # Ask again in the thread: a test that started meanwhile must not get the job.
+        environment().start_background(partial(call_safely, function))
     except Exception:
         logger.exception("A background job failed")
 
@@ -362,13 +368,30 @@ class ThreadPools:
         self.changes = ThreadPool("change", 1)
         # Reads which models anybody follows. The project's ``save()`` waits for it.
         self.interests = ThreadPool("interest", 1)
+        # Synchronous receivers of ``call_started`` and ``call_finished``. The queue is as long as
+        # there are calls, because no receiver may be left out.
+        self.receivers = ThreadPool("receiver", 2, sys.maxsize)
+        # Inserts audit entries. A receiver of the project must not stop them, and each event loop
+        # has one job at most.
+        self.audit = ThreadPool("audit", 1, sys.maxsize)
         # Jobs that nobody waits for. The project's database may block them.
         self.background = ThreadPool("background", 1)
+        # Mail. The mail server may be slow.
+        self.mail = ThreadPool("mail", 1)
         # HTTP requests to token issuers, which use no database.
         self.issuers = ThreadPoolExecutor(8, thread_name_prefix="mcp-issuer")
 
-    def all(self) -> tuple[ThreadPool, ...]:
-        return (*self.serving(), self.changes, self.interests, self.background)
+    def pools(self) -> tuple[ThreadPool, ...]:
+        """Return all pools except ``issuers``, which is no ``ThreadPool``."""
+        others = (
+            self.receivers,
+            self.audit,
+            self.changes,
+            self.interests,
+            self.background,
+            self.mail,
+        )
+        return (*self.serving(), *others)
 
     def serving(self) -> tuple[ThreadPool, ...]:
         """Return the pools that requests wait for. The process cannot serve without them."""
@@ -376,11 +399,11 @@ class ThreadPools:
 
     def is_session_thread(self) -> bool:
         """Whether this thread belongs to the pools for rows of the session database."""
-        return self.log.is_here() or self.polling.is_here()
+        return self.log.owns_current_thread() or self.polling.owns_current_thread()
 
     def is_change_thread(self) -> bool:
         """Whether this thread belongs to the pools for changes and interests."""
-        return self.changes.is_here() or self.interests.is_here()
+        return self.changes.owns_current_thread() or self.interests.owns_current_thread()
 
     def stuck(self) -> dict[str, int]:
         """Return the number of stuck threads, by the name of the pool."""
@@ -392,7 +415,7 @@ class ThreadPools:
 
     def reset(self) -> None:
         """Forget all threads, in a forked child that has none of its parent's threads."""
-        for pool in self.all():
+        for pool in self.pools():
             pool.reset()
         self.issuers = ThreadPoolExecutor(8, thread_name_prefix="mcp-issuer")
 

@@ -4,7 +4,7 @@ Every change is a conditional UPDATE, so that of two competing processes one win
 claims a call raises its ``fence`` (a fencing token). Events, questions and responses of a call are
 written only if it still has the writer's fence, so an earlier owner that was only suspended can
 write none of them. The functions for steps do not compare fences. Their caller,
-``SessionCallSteps``, checks ``is_mine``.
+``SessionCallSteps``, checks ``is_owned``.
 
 ``CallManager`` is the interface through which the poller notifies the code that runs calls. Its
 methods are called in the event loop and must not block. Only ``withdrawal_messages`` is called in
@@ -31,18 +31,18 @@ from ..exceptions import ToolError
 from ..models import DONE, PARKED, RUNNING, Ask, Call, Process, Session, Step, Stream
 from . import databases
 from .databases import digest_of, erase, one_transaction, rows, unlocked
-from .event_log import CLEARED, enlarge, settled
+from .event_log import CLEARED, StoredResponse, append_response, append_unlimited, response_sent
 from .jobs import BROKEN
 from .sessions import SessionEnded, lock
 from .streams import cancel_lifetime
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.storage")
 ASK_ID = re.compile(r"[0-9a-f]{32}\Z")
 MAX_STORED_CANCELS = 100  # stored cancels of one session that found no call
 CALLS_PER_POLL = 100  # calls handled in one poll
 
 
-class Overdue(NamedTuple):
+class TimedOutQuestions(NamedTuple):
     """Questions that timed out, and their call if it can continue."""
 
     stream: int | None
@@ -84,7 +84,9 @@ def park(
     if not mine.filter(state=RUNNING).update(state=PARKED, process="", **parked):
         return is_retry and rows(Ask).filter(pk__in=[ask.pk for ask in asks]).exists()
     erase(rows(Ask).filter(call=call_id))
-    if not enlarge(rows(Call).values_list("stream_id", flat=True).get(pk=call_id), messages):
+    if not append_unlimited(
+        rows(Call).values_list("stream_id", flat=True).get(pk=call_id), messages
+    ):
         rows(Call).filter(pk=call_id).update(state=DONE, **CLEARED)  # its stream is closed
         return False
     now = databases.now()
@@ -94,7 +96,7 @@ def park(
     return True
 
 
-def asked(session: Session, ask_id: str) -> Ask | None:
+def open_question(session: Session, ask_id: str) -> Ask | None:
     """Return the open question of that id if its call is of this session, else None."""
     if not ASK_ID.match(ask_id):
         return None
@@ -111,7 +113,7 @@ def answer(
     run. If ``process`` is "", any process may take it over. Ignore answers that come twice or
     late, or to no question of the session, and return None.
     """
-    ask = asked(session, ask_id)
+    ask = open_question(session, ask_id)
     return None if ask is None else _answer(ask, answer, process)
 
 
@@ -157,9 +159,9 @@ def _claim(call_id: int, process: str) -> Call | None:
     return call
 
 
-def overdue(
+def time_out_questions(
     now: datetime, process: str, encode_withdrawals: WithdrawalEncoder = no_withdrawals
-) -> list[Overdue]:
+) -> list[TimedOutQuestions]:
     """Time out questions past their deadline, withdraw them, and claim calls that can continue.
 
     A call for which that fails keeps its questions, and the next poll tries again. Errors in
@@ -183,7 +185,7 @@ def overdue(
 @one_transaction
 def _time_out(
     call_id: int, now: datetime, process: str, encode_withdrawals: WithdrawalEncoder
-) -> Overdue | None:
+) -> TimedOutQuestions | None:
     # The poller must not wait for locks. A call that is locked is found again by the next poll.
     if not (_lock_if_free(rows(Call).filter(pk=call_id)) and _lock_parked(call_id)):
         return None
@@ -195,8 +197,8 @@ def _time_out(
         return None
     asks, claimed = [ask.pk for ask in late], _claim(call_id, process)
     stream = rows(Stream).select_related("session").get(call=call_id)
-    enlarge(stream.pk, encode_withdrawals(stream.session, asks))
-    return Overdue(stream.pk, asks, claimed)
+    append_unlimited(stream.pk, encode_withdrawals(stream.session, asks))
+    return TimedOutQuestions(stream.pk, asks, claimed)
 
 
 # Cancels.
@@ -242,7 +244,31 @@ def _cancel(
 
 
 def _end_cancelled(session: Session, call: Call, encode_withdrawals: WithdrawalEncoder) -> bool:
-    """Cancel a call. Return False if its response was committed first."""
+    """Cancel a call without a response. Return False if its response was committed first."""
+    if not _mark_cancelled(session, call, encode_withdrawals):
+        return False
+    rows(Stream).filter(pk=call.stream_id or 0, closed=False).update(**response_sent())
+    return True
+
+
+@one_transaction
+def refuse(
+    call: Call, response: str, *, encode_withdrawals: WithdrawalEncoder = no_withdrawals
+) -> StoredResponse | None:
+    """Cancel a stored call in whichever process it runs, and append this response to its stream.
+
+    Return None if its own response was committed first, or if its stream is closed.
+    """
+    if not _mark_cancelled(call.session, call, encode_withdrawals):
+        return None
+    return append_response(call.stream_id or 0, response)
+
+
+def _mark_cancelled(session: Session, call: Call, encode_withdrawals: WithdrawalEncoder) -> bool:
+    """Mark a call as cancelled, and withdraw its questions. Return False if it is done.
+
+    The process that runs the call notices it at its next poll. Until then its writes are rejected.
+    """
     unfinished = rows(Call).filter(pk=call.pk).exclude(state=DONE)
     if not unfinished.update(state=DONE, cancelled=True, **CLEARED):
         return False
@@ -250,10 +276,9 @@ def _end_cancelled(session: Session, call: Call, encode_withdrawals: WithdrawalE
     if open := list(asks.filter(open=True).values_list("pk", flat=True)):
         # The client may be showing a question to its user. It must be withdrawn before the stream
         # is closed.
-        enlarge(call.stream_id or 0, encode_withdrawals(session, open))
+        append_unlimited(call.stream_id or 0, encode_withdrawals(session, open))
     erase(asks)
     erase(rows(Step).filter(call=f"c{call.pk}"))
-    rows(Stream).filter(pk=call.stream_id or 0, closed=False).update(**settled())
     call.state, call.cancelled = DONE, True
     return True
 
@@ -271,7 +296,7 @@ def _store_early_cancel(session_id: int, request_id: str) -> None:
     )  # fmt: skip
 
 
-def cancelled_of(process: str, ids: Collection[int]) -> set[int]:
+def not_running(process: str, ids: Collection[int]) -> set[int]:
     """Return which of these calls are not running rows of ``process``.
 
     They were cancelled, taken over or deleted, or belong to a former id of the process. Compare
@@ -301,7 +326,7 @@ def claimed(process: str, known: Collection[int], former: Collection[str] = ()) 
     return list(found.order_by("pk")[:CALLS_PER_POLL])
 
 
-def orphans(process: str, former: Collection[str] = ()) -> list[Call]:
+def take_over_orphans(process: str, former: Collection[str] = ()) -> list[Call]:
     """Take over at most ``CALLS_PER_POLL`` running calls of processes without a row.
 
     Calls of the ``former`` ids of this process are left out, because they may still run here.
@@ -339,7 +364,7 @@ def _lock_if_free(call: QuerySet[Call]) -> bool:
     return bool(unlocked(streams).update(pending_responses=F("pending_responses")))
 
 
-def is_mine(call_id: int, fence: int) -> bool:
+def is_owned(call_id: int, fence: int) -> bool:
     """Whether a call runs with this fence. It locks the call to the end of the transaction."""
     same = rows(Call).filter(pk=call_id, fence=fence, cancelled=False, state=RUNNING)
     return bool(same.update(fence=fence))
@@ -386,7 +411,7 @@ class CallManager(Protocol):
         """
         ...
 
-    def handle_timeout(self, overdue: Overdue) -> None:
+    def handle_timeout(self, timed_out: TimedOutQuestions) -> None:
         """Continue a call whose question timed out, if there is one, and wake its stream."""
         ...
 

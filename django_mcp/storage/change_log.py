@@ -76,7 +76,7 @@ UNREACHABLE_RETRY_SECONDS = 5.0  # until a database that could not be reached is
 _ready: dict[str, float] = {}  # by alias: until when ``_lacking`` is valid
 _away: dict[str, float] = {}  # by alias: until when a database is not tried after a failure
 _lacking: set[str] = set()  # aliases of databases without the table
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.storage")
 
 
 class ChangeLogState(NamedTuple):
@@ -499,7 +499,7 @@ def deliver(
         sessions.store_visibility(visibility)
     if is_last_chunk and snapshots:
         store_snapshots(snapshots)
-    return streams.announce_here(messages) if messages else []
+    return streams.announce_in_transaction(messages) if messages else []
 
 
 def _is_done(claimed: ClaimedChanges, last: int, *, is_last_chunk: bool) -> bool:
@@ -524,7 +524,7 @@ SESSIONS_HOLDER, LISTS_HOLDER = "", "lists"
 ANYTHING = "?"  # in place of a model: changes that the project's code announces
 
 
-def declare(holder: str, models: Collection[str]) -> float:
+def store_interests(holder: str, models: Collection[str]) -> float:
     """Store an interest in models. Return the seconds until no change can be missed any more.
 
     Until then, a process that saves may use a cache from before the interest. Raise
@@ -562,7 +562,7 @@ def prune_interests() -> int:
     Interests of sessions need no renewal. They are deleted when no subscription needs them.
     """
     old = rows(Interest).filter(at__lt=databases.now() - INTEREST_LIFETIME)
-    theirs = Exists(rows(Subscription).filter(place__startswith=OuterRef("model")))
+    theirs = Exists(rows(Subscription).filter(row_ref__startswith=OuterRef("model")))
     unwanted = list(old.filter(holder=SESSIONS_HOLDER).exclude(theirs).values_list("pk", flat=True))
     if not rows(Session).exists():
         unwanted += old.filter(holder=LISTS_HOLDER).values_list("pk", flat=True)

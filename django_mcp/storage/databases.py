@@ -27,7 +27,15 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings as project
-from django.db import DEFAULT_DB_ALIAS, Error, OperationalError, connections, models, transaction
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    Error,
+    OperationalError,
+    connections,
+    models,
+    router,
+    transaction,
+)
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
@@ -37,6 +45,7 @@ from ..conf import settings
 from ..runtime import threads
 from ..runtime.runtime import environment
 
+ROWS_PER_BATCH = 500  # that ``delete_in_batches`` deletes
 CLOCK_READ_INTERVAL_SECONDS = 60.0  # between two readings of the database's clock
 CLOCK_STATEMENTS = {
     "postgresql": "SELECT EXTRACT(EPOCH FROM clock_timestamp())",
@@ -57,7 +66,7 @@ class DatabaseClock:
     def now(self) -> datetime:
         """Return the time of the session database. Call it in a thread that may run queries."""
         connection = connections[settings.DATABASE]
-        if connection.vendor not in CLOCK_STATEMENTS or not environment().shares_database:
+        if connection.vendor not in CLOCK_STATEMENTS or not environment().is_shared():
             return timezone.now()
         if time.monotonic() >= self._read_again_at:
             self._read(connection)
@@ -232,6 +241,13 @@ def is_unmigrated(error: BaseException) -> bool:
     return bool(codes(error) & MISSING) or bool(is_sqlite and is_missing)
 
 
+def is_locked(error: BaseException) -> bool:
+    """Whether an error says that another transaction holds a lock, for longer than the timeout."""
+    # SQLite has further codes of the two errors, such as SQLITE_BUSY_SNAPSHOT.
+    is_busy = any(str(one).startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) for one in codes(error))
+    return is_busy or bool(codes(error) & LOCKS)
+
+
 def one_transaction(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function to run in one transaction, and to retry after a deadlock.
 
@@ -280,6 +296,19 @@ def erase(found: models.QuerySet[Any]) -> int:
     Rows that refer to them must be deleted before.
     """
     return int(found._raw_delete(settings.DATABASE) or 0)
+
+
+def delete_in_batches(found: models.QuerySet[Any]) -> int:
+    """Delete rows of a database of the project, with signals. Return how many.
+
+    Each batch is committed alone, so that nothing waits long for the locks.
+    """
+    alias, count = router.db_for_write(found.model), 0
+    # Not from a replica, which may still have the rows: the loop would delete them again.
+    found, rows = found.using(alias), found.model._base_manager.using(alias)
+    while pks := list(found.values_list("pk", flat=True)[:ROWS_PER_BATCH]):
+        count += rows.filter(pk__in=pks).delete()[0]
+    return count
 
 
 def digest_of(text: str) -> str:

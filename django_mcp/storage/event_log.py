@@ -6,7 +6,7 @@ visible in order: a reader that has seen number 7 cannot miss a number 6 that is
 
 An append in the name of a call writes nothing if the call was cancelled or taken over by another
 process (its fence, a fencing token, has changed). An append beyond the limits of a stream is
-refused before it is written. A response always has room.
+refused before it is written. A response is stored however full its stream is.
 
 Events are inserted by one handwritten statement for many, without model instances: a call may send
 thousands of messages, and instances would cost more than all the rest. Messages are parameters of
@@ -62,19 +62,19 @@ def insert(entries: Iterable[NewEvent], nonce: str = "") -> None:
     ``nonce`` identifies the attempt. Raise ``ValueError`` if it has other characters than letters
     and digits, and ``TooLarge`` if MariaDB would not accept a message.
     """
-    # The nonce becomes part of the SQL text.
+    # It is no parameter, but part of the SQL text.
     if not nonce.isalnum() and nonce:
         raise ValueError(f"{nonce!r} is no nonce.")
     most = packet_size()
     for some in _statements(entries):
-        if most is None or _is_taken(some, most):
+        if most is None or _fits(some, most):
             _execute(some, nonce)
             continue
         for one in some:
-            if not _is_taken([one], most):
+            if not _fits([one], most):
                 raise TooLarge(
-                    f"The answer has {one.size:,} bytes. With quotes escaped that is more than "
-                    f"the {most:,} bytes that the database takes. Ask for less at once."
+                    f"The response has {one.size:,} bytes. Escaped, it is longer than the {most:,} "
+                    "bytes that the database accepts in one statement. Ask for less data."
                 )
             _execute([one], nonce)
 
@@ -95,7 +95,7 @@ def packet_size() -> int | None:
     return _packets[connection.alias]
 
 
-def _is_taken(entries: list[NewEvent], most: int) -> bool:
+def _fits(entries: list[NewEvent], most: int) -> bool:
     """Whether a statement with these events is within ``most`` bytes."""
     rest = STATEMENT_SIZE + ROW_SIZE * len(entries)
     # Escaping at most doubles a text, so escapes are counted only in texts near the limit.
@@ -143,7 +143,7 @@ def _execute(entries: list[NewEvent], nonce: str) -> None:
         cursor.execute(into + ", ".join(texts), [e.data for e in entries])
 
 
-FULL: Final = 0  # the outcome of an append that found no room
+FULL: Final = 0  # the result of an append to a stream that has no room for it
 EVENTS_PER_PAGE, EVENTS_PER_SMALL_PAGE = 200, 20
 # Bytes of a page, which a slow reader keeps in memory, and of an event that is read at once.
 BYTES_PER_PAGE, SMALL_EVENT_BYTES = 262_144, 2_048
@@ -161,7 +161,7 @@ class EventAddress(NamedTuple):
 
 Messages = Mapping[EventAddress, Sequence[str]]
 # The new last number of the stream; None if it is closed or its call may not append; or ``FULL``.
-Outcomes = dict[EventAddress, int | None]
+AppendResults = dict[EventAddress, int | None]
 
 
 class StoredResponse(NamedTuple):
@@ -197,28 +197,31 @@ def append(
     return append_many({address: messages})[address]
 
 
-def append_many(messages: Messages, nonce: str = "", *, is_retry: bool = False) -> Outcomes:
+def append_many(messages: Messages, nonce: str = "", *, is_retry: bool = False) -> AppendResults:
     """Append to many streams in one transaction.
 
     ``nonce`` identifies this attempt. If it is unknown whether it was committed, repeat it with
     ``is_retry=True`` and the same nonce: nothing is written twice.
     """
-    outcomes: Outcomes = {to: FULL for to in messages if _has_too_large(messages[to])}
+    results: AppendResults = {to: FULL for to in messages if _has_too_large(messages[to])}
     # The transaction of fenced appends is rolled back. It is repeated with the appends of others.
-    while left := {to: messages[to] for to in messages if to not in outcomes}:
+    while left := {to: messages[to] for to in messages if to not in results}:
         try:
-            return outcomes | _append_all(left, nonce, is_retry=is_retry)
+            return results | _append_all(left, nonce, is_retry=is_retry)
         except _Fenced as fenced:
-            outcomes |= dict.fromkeys(fenced.addresses)
-    return outcomes
+            results |= dict.fromkeys(fenced.addresses)
+    return results
 
 
 def _has_too_large(messages: Sequence[str]) -> bool:
     return any(size_of(message) > settings.RESULT_SIZE for message in messages)
 
 
-def _ends_of_first_attempt(messages: Messages, nonce: str) -> Outcomes:
-    """Return what the earlier attempt with that nonce has written: all of it, or nothing."""
+def _ends_of_first_attempt(messages: Messages, nonce: str) -> AppendResults:
+    """Lock the streams. Return the last numbers that an attempt with this nonce has written.
+
+    Empty if that attempt was rolled back.
+    """
     streams = {address.stream for address in messages}
     for stream in sorted(streams):
         # Lock the stream: the earlier attempt may not have been committed yet.
@@ -229,17 +232,17 @@ def _ends_of_first_attempt(messages: Messages, nonce: str) -> Outcomes:
 
 
 @one_transaction
-def _append_all(messages: Messages, nonce: str, *, is_retry: bool) -> Outcomes:
+def _append_all(messages: Messages, nonce: str, *, is_retry: bool) -> AppendResults:
     done = _ends_of_first_attempt(messages, nonce) if is_retry else {}
     left = {address: messages[address] for address in messages if address not in done}
-    return done | (append_here(left, nonce) if left else {})
+    return done | (append_in_transaction(left, nonce) if left else {})
 
 
-def append_here(messages: Messages, nonce: str = "") -> Outcomes:
+def append_in_transaction(messages: Messages, nonce: str = "") -> AppendResults:
     """Append within the caller's transaction."""
     # Streams are locked in the order of their ids, so that two appends do not deadlock.
     in_order = sorted(messages, key=lambda address: address.stream)
-    grown = [address for address in in_order if _grow(address.stream, messages[address])]
+    grown = [address for address in in_order if _reserve_numbers(address.stream, messages[address])]
     # The fence is read under the lock of the stream. A process that takes a call over locks the
     # stream too (``calls._lock_if_free``), so the fence cannot change before this commits.
     ends, closed, owned = _ends(messages)
@@ -250,8 +253,8 @@ def append_here(messages: Messages, nonce: str = "") -> Outcomes:
     return refused | {address: ends[address.stream] for address in grown}
 
 
-def _grow(stream_id: int, messages: Sequence[str]) -> int:
-    """Lock the stream and move its end. Return 0 if it is closed or has no room."""
+def _reserve_numbers(stream_id: int, messages: Sequence[str]) -> int:
+    """Lock the stream and raise its last number. Return 0 if it is closed or has no room."""
     count, size = len(messages), sum(map(size_of, messages))
     room = rows(Stream).filter(
         pk=stream_id,
@@ -319,8 +322,12 @@ def begin(stream: Stream, messages: Sequence[str], finals: Sequence[str]) -> Non
     )
 
 
-def enlarge(stream_id: int, messages: Sequence[str]) -> bool:
-    """Append without a limit, within the caller's transaction. Return False if it is closed."""
+def append_unlimited(stream_id: int, messages: Sequence[str]) -> bool:
+    """Append without the limits of a stream, within the caller's transaction.
+
+    For messages that a full stream must not lose, such as withdrawn questions. Return False if the
+    stream is closed.
+    """
     stream, size = rows(Stream).filter(pk=stream_id), sum(map(size_of, messages))
     open = stream.filter(closed=False)
     if not open.update(last=F("last") + len(messages), size=F("size") + size):
@@ -330,7 +337,7 @@ def enlarge(stream_id: int, messages: Sequence[str]) -> bool:
     return True
 
 
-# Outcomes.
+# AppendResults.
 
 
 @one_transaction
@@ -349,18 +356,18 @@ def finish(
     questions to delete. Use ``is_retry=True`` to repeat it after an unknown commit.
     """
     if _mark_done(call_id, fence, has_asked=has_asked):
-        return _append_response(stream_id, message)
+        return append_response(stream_id, message)
     mine = rows(Call).filter(pk=call_id, fence=fence, cancelled=False)
     return StoredResponse(None) if is_retry and mine.filter(state=DONE).exists() else None
 
 
-def finish_here(
+def finish_in_transaction(
     call_id: int, fence: int, message: str, stream_id: int, *, has_asked: bool = True
 ) -> StoredResponse | None:
-    """Do the same within the caller's transaction. The caller rolls back if this is None."""
+    """Do what ``finish`` does, in the caller's transaction. Roll it back if this returns None."""
     if not _mark_done(call_id, fence, has_asked=has_asked):
         return None
-    return _append_response(stream_id, message)
+    return append_response(stream_id, message)
 
 
 def _mark_done(call_id: int, fence: int, *, has_asked: bool) -> bool:
@@ -376,19 +383,20 @@ def _mark_done(call_id: int, fence: int, *, has_asked: bool) -> bool:
     return True
 
 
-def _append_response(stream_id: int, message: str) -> StoredResponse | None:
+def append_response(stream_id: int, message: str) -> StoredResponse | None:
+    """Append a response within the caller's transaction. Return None if the stream is closed."""
     size = size_of(message)
     added = {"last": F("last") + 1, "size": F("size") + size}
     stream = rows(Stream).filter(pk=stream_id)
-    if not stream.filter(closed=False).update(**settled(), **added):
+    if not stream.filter(closed=False).update(**response_sent(), **added):
         return None
     last, closed, reader = stream.values_list("last", "closed", "reader").get()
     insert([NewEvent(stream_id, last, message, size, final=True)])
     return StoredResponse(last, closed, reader)
 
 
-def settled() -> dict[str, object]:
-    """Return the changes of a stream that owes one response less. The last one closes it."""
+def response_sent() -> dict[str, object]:
+    """Return the column updates of a stream that owes one response less. The last closes it."""
     closing = When(pending_responses__lte=1, then=True)
     ending = When(pending_responses__lte=1, then=databases.now())
     # MariaDB assigns column by column, and later expressions see the new values. So
@@ -424,9 +432,9 @@ def read(stream_id: int, after: int, limit: int = EVENTS_PER_PAGE) -> list[tuple
     return [(seq, data) for seq, data in page.items() if data is not None]
 
 
-def latest(stream_id: int, word: str) -> Iterator[str]:
-    """Yield the messages of a stream that contain the text ``word``, the latest first."""
-    found = rows(Event).filter(stream=stream_id, data__contains=word).order_by("-seq")
+def find_messages(stream_id: int, text: str) -> Iterator[str]:
+    """Yield the messages of a stream whose JSON contains ``text``, the latest first."""
+    found = rows(Event).filter(stream=stream_id, data__contains=text).order_by("-seq")
     before = 2**62
     while page := list(
         found.filter(seq__lt=before).values_list("seq", "data")[:EVENTS_PER_SMALL_PAGE]
@@ -435,7 +443,7 @@ def latest(stream_id: int, word: str) -> Iterator[str]:
         before = page[-1][0]
 
 
-def finals(stream_id: int, after: int = 0) -> list[tuple[int, str]]:
+def final_messages(stream_id: int, after: int = 0) -> list[tuple[int, str]]:
     """Return the responses after a cursor, which retention keeps when it deletes other events."""
     found = rows(Event).filter(stream=stream_id, seq__gt=after, final=True)
     return list(found.order_by("seq").values_list("seq", "data"))

@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 
 from ..runtime.runtime import Service
 from . import event_log
-from .event_log import FULL, EventAddress, Outcomes
+from .event_log import FULL, AppendResults, EventAddress
 from .jobs import run_with_retries
 from .wakeups import StreamWakeup, wake_readers
 
 Batch = dict[EventAddress, list[str]]  # the messages of one commit
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.storage")
 # Limits of the queue: messages and characters of one call, and characters of all calls of a loop.
 MAX_QUEUED_MESSAGES, MAX_QUEUED_SIZE, MAX_TOTAL_QUEUED_SIZE = 20_000, 8_000_000, 64_000_000
 # Characters, of one call and of all, from which on calls should pause (``is_behind``).
@@ -172,7 +172,7 @@ class EventWriter:
             self._is_scheduled = bool(batch)
         return batch
 
-    async def _commit(self, batch: Batch) -> Outcomes:
+    async def _commit(self, batch: Batch) -> AppendResults:
         try:
             return await run_with_retries(
                 event_log.append_many, batch, uuid.uuid4().hex, is_retry=False
@@ -181,14 +181,14 @@ class EventWriter:
             if len(batch) == 1:
                 logger.exception("Messages of a call could not be stored")
                 return dict.fromkeys(batch)
-        found: Outcomes = {}
+        found: AppendResults = {}
         # The messages of one call made the commit fail. Commit those of each call by themselves, so
         # that the others do not fail with it.
         for to, texts in batch.items():
             found |= await self._commit({to: texts})
         return found
 
-    def _report(self, batch: Batch, ends: Outcomes) -> None:
+    def _report(self, batch: Batch, ends: AppendResults) -> None:
         """Wake the readers of the streams, and report to calls whose messages were rejected."""
         calls_of = Counter(to.stream for to in batch)
         for to, texts in batch.items():

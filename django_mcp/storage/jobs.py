@@ -27,11 +27,11 @@ from ..conf import settings
 from ..exceptions import Busy, LeaseDoubtful
 from ..runtime import outages, threads
 from ..runtime.runtime import environment
-from ..runtime.thread_pools import Outcome
+from ..runtime.thread_pools import JobResult
 from .databases import COLLISIONS, LOCKS, codes
 
 T = TypeVar("T")
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.storage")
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.02, 1.0  # between two attempts
 MAX_FAILURES = 20  # of one job while other jobs succeed, after which it is given up
 RETRY_FOR_SECONDS = 60.0  # for which ``run_here_with_retries`` retries
@@ -79,7 +79,7 @@ async def run_with_retries(function: Callable[..., T], *args: Any, **kwargs: Any
     pause, budget = FIRST_PAUSE_SECONDS, RetryBudget()
     while True:
         try:
-            outcome = await threads.log.run(_outcome, function, args, kwargs)
+            outcome = await threads.log.run(_job_result, function, args, kwargs)
         except Busy:
             pass  # the queue of the pool is full: the job has not started
         except BROKEN as error:
@@ -193,14 +193,16 @@ def _is_no_outage(record: logging.LogRecord) -> bool:
     return False
 
 
-logger.addFilter(_is_no_outage)
+# A filter of a logger does not see the records of its children.
+for name in outages.LOGGER_NAMES:
+    logging.getLogger(name).addFilter(_is_no_outage)
 
 
-def _outcome(function: Callable[..., T], args: Any, kwargs: Any) -> Outcome[T]:
+def _job_result(function: Callable[..., T], args: Any, kwargs: Any) -> JobResult[T]:
     try:
-        return Outcome(run_or_disconnect(function, *args, **kwargs))
+        return JobResult(run_or_disconnect(function, *args, **kwargs))
     except Busy as error:
-        return Outcome(error=error)
+        return JobResult(error=error)
 
 
 def run_or_disconnect(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:

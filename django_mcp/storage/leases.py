@@ -58,7 +58,7 @@ def end(id: str) -> None:
     erase(rows(Process).filter(pk=id))
 
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.storage")
 LEASE_SECONDS = 15.0
 BEATS_PER_LEASE, ATTEMPTS_PER_LEASE = 5, 20  # heartbeats, and attempts while heartbeats fail
 MAX_FORMER_IDS = 10  # ids that a process remembers after it gave them up
@@ -92,14 +92,7 @@ class Lease:
             if self.is_doubtful:
                 raise LeaseDoubtful(LeaseDoubtful.__doc__)
             id = self._id  # ``abandon`` may clear the attribute meanwhile
-            return self._begin() if not id or self._is_rolled_back() else id
-
-    def _is_rolled_back(self) -> bool:
-        """Whether the row was rolled back with a test's transaction.
-
-        Only rows that no other process sees can be: in production the row is committed.
-        """
-        return not environment().shares_database and self._id not in beats()
+            return id or self._begin()
 
     def _begin(self) -> str:
         id, began = uuid.uuid4().hex, time.monotonic()
@@ -107,8 +100,8 @@ class Lease:
         with self._change_lock:
             self._beaten_at, self._id = began, id
             is_beating = self._thread is not None and self._thread.is_alive()
-            if environment().has_background_services and not is_beating:
-                self._start()
+            if not is_beating:
+                environment().start_background(self._start)
         return id
 
     def _start(self) -> None:

@@ -30,13 +30,13 @@ from ..models import Call
 from ..runtime import threads
 from ..runtime.runtime import Service, environment
 from . import calls, databases, jobs, leases, retention, sessions, streams
-from .calls import CallManager, Overdue
+from .calls import CallManager, TimedOutQuestions
 from .jobs import BROKEN
 from .leases import HeartbeatObserver, lease
 from .streams import StreamState
 from .wakeups import StreamWakeup, channel_layer, stream_wakeups
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.storage")
 POLL_INTERVAL_SECONDS = 0.2
 MAX_POLL_INTERVAL_SECONDS = 1.0  # if wake-ups work, or polls take long
 # The pause after a poll is at least 50 times its CPU time, so that polling takes about a fiftieth
@@ -44,7 +44,7 @@ MAX_POLL_INTERVAL_SECONDS = 1.0  # if wake-ups work, or polls take long
 # the time. It is not longer than ``MAX_POLL_INTERVAL_SECONDS``. Polls of more than a quarter of
 # that, or with more CPU time than a fiftieth of it, exceed these shares.
 CPU_COST_FACTOR, DURATION_COST_FACTOR = 50, 4
-OVERDUE_INTERVAL_SECONDS = 1.0  # between two queries for questions that timed out
+TIMEOUT_INTERVAL_SECONDS = 1.0  # between two queries for questions that timed out
 LAST_SEEN_INTERVAL_SECONDS = 60.0  # between two updates of ``last_seen`` of connected sessions
 PRUNE_INTERVAL_SECONDS = 1200.0  # at most, between two deletions of expired rows
 
@@ -79,8 +79,8 @@ class PollResult:
     states: dict[int, tuple[int, ...]]  # the same object as before if no stream has changed
     totals: Totals
     stopped: Collection[int] = ()
-    overdue: Sequence[Overdue] = ()
-    orphans: Sequence[Call] = ()
+    timed_out: Sequence[TimedOutQuestions] = ()
+    taken_over: Sequence[Call] = ()
     cost: float = 0.0  # seconds that the next pause must last in return
 
 
@@ -98,14 +98,15 @@ class Poller:
         self._timer: asyncio.TimerHandle | None = None
         self._poll_now = asyncio.Event()  # ends the pause between two polls
         self._is_pausing = False
+        self._polls_when_idle = False
         self._polls_often = False  # whether the current pause is that of a busy poller
         self._last_cost = 0.0
         # The lower cost of the last two polls, so that one slow poll does not delay the next.
         self._cost = 0.0
         self._observer = HeartbeatObserver()
         self._takeover_timer = PeriodicTimer(lambda: leases.LEASE_SECONDS / 3)
-        self._recount_timer = PeriodicTimer(lambda: leases.LEASE_SECONDS / 3)
-        self._overdue_timer = PeriodicTimer(lambda: OVERDUE_INTERVAL_SECONDS)
+        self._reconciliation_timer = PeriodicTimer(lambda: leases.LEASE_SECONDS / 3)
+        self._timeout_timer = PeriodicTimer(lambda: TIMEOUT_INTERVAL_SECONDS)
         self._last_seen_timer = PeriodicTimer(lambda: LAST_SEEN_INTERVAL_SECONDS)
         # Random, so that the processes of a deployment do not all delete at the same time.
         self._prune_timer = PeriodicTimer(
@@ -116,13 +117,14 @@ class Poller:
         self._states: dict[int, tuple[int, ...]] = {}  # of the streams, at the last poll
         self._totals: Totals = ([], ())
         # Set when a claim may have been committed although its result was lost. The next poll then
-        # recounts the calls.
-        self.needs_recount = False
-        # Ids and fences of calls that this process owns and that did not run at the last recount.
+        # reconciles the calls.
+        self.needs_reconciliation = False
+        # Ids and fences of calls that this process owns and that did not run at the last
+        # reconciliation.
         self._not_running: set[tuple[int, int]] = set()
         self._claims_open = self._claims_begun = 0
-        # Cleared while calls are recounted: a call that is claimed at the same time would look like
-        # one whose claim was lost, and would run twice.
+        # Cleared while calls are reconciled: a call that is claimed at the same time would look
+        # like one whose claim was lost, and would run twice.
         self._may_claim = asyncio.Event()
         self._may_claim.set()
 
@@ -143,15 +145,22 @@ class Poller:
         """Start polling if there is something to poll for. Poll soon if the poller was idle."""
         if self._is_busy:
             self.poll_often()
-        elif self._is_wanted:
-            self._start()
+        elif self._serves:
+            environment().start_background(self._start_serving)
+
+    def _start_serving(self) -> None:
+        """Poll from now on also while no client reads and no call runs."""
+        self._polls_when_idle = True
+        self._start()
 
     def _start(self) -> None:
         if self._task is None or self._task.done():
             self._task = self._loop.create_task(self._run())
             self._tick()
-            if environment().has_background_services:
-                channel_layer().open(self.receive_wakeup, self.note_lost_wakeups)
+            environment().start_background(self._open_channel_layer)
+
+    def _open_channel_layer(self) -> None:
+        channel_layer().open(self.receive_wakeup, self.note_lost_wakeups)
 
     def poll_often(self) -> None:
         """Poll soon, because a client has begun to read a stream here, or a call to run."""
@@ -213,15 +222,15 @@ class Poller:
         """Poll now, because the connection to other processes failed and may have lost wake-ups."""
         # A poll without streams and calls would make no query. This one must make at least one, so
         # that an outage of the database is noticed.
-        self._overdue_timer.make_due()
+        self._timeout_timer.make_due()
         self._poll_now.set()
 
     @asynccontextmanager
     async def claiming(self) -> AsyncIterator[None]:
-        """Mark the block as claiming calls, so that calls are not recounted meanwhile.
+        """Mark the block as claiming calls, so that calls are not reconciled meanwhile.
 
-        If the connection to the database breaks in the block, a recount follows. A recount that
-        waits for claims follows at once when the last of them ends.
+        If the connection to the database breaks in the block, a reconciliation follows. A
+        reconciliation that waits for claims follows at once when the last of them ends.
         """
         while not self._may_claim.is_set():  # it may be cleared again before a waiter continues
             await self._may_claim.wait()
@@ -230,17 +239,17 @@ class Poller:
             with self._open_claim():
                 yield
         finally:
-            self.needs_recount |= jobs.counts.failures != before
-            # Recount at once, and allow no further claim before: in a busy process there would
+            self.needs_reconciliation |= jobs.counts.failures != before
+            # Reconcile at once, and allow no further claim before: in a busy process there would
             # always be an open one. Only while the poller pauses: the poll that follows sets
             # ``_may_claim`` again, and a stopped poller never would.
-            if self.needs_recount and not self._claims_open and self._is_pausing:
+            if self.needs_reconciliation and not self._claims_open and self._is_pausing:
                 self._may_claim.clear()
                 self._poll_now.set()
 
     @contextmanager
     def _open_claim(self) -> Iterator[None]:
-        """Count the block as an open claim. A recount of another loop then has no effect."""
+        """Count the block as an open claim. A reconciliation of another loop then has no effect."""
         self._claims_open, self._claims_begun = self._claims_open + 1, self._claims_begun + 1
         try:
             yield
@@ -248,9 +257,12 @@ class Poller:
             self._claims_open -= 1
 
     @property
+    def _serves(self) -> bool:
+        return self._call_manager is not None or self._wakeups.follows_changes
+
+    @property
     def _is_wanted(self) -> bool:
-        serves = self._call_manager is not None or self._wakeups.follows_changes
-        return (serves and environment().has_background_services) or self._is_busy
+        return (self._serves and self._polls_when_idle) or self._is_busy
 
     @property
     def _is_busy(self) -> bool:
@@ -298,7 +310,7 @@ class Poller:
     def _note_failure(self) -> None:
         # While nothing could be read, no process counts as silent.
         self._observer.reset()
-        self.needs_recount, self._cost = True, MAX_POLL_INTERVAL_SECONDS
+        self.needs_reconciliation, self._cost = True, MAX_POLL_INTERVAL_SECONDS
 
     # Called by a timer, which works while the database cannot be read.
 
@@ -333,7 +345,7 @@ class Poller:
 
     def stop_calls(self) -> None:
         """Stop the calls. Under its next id, this process takes over those without a response."""
-        self.needs_recount = True  # so that the next poll recounts the calls
+        self.needs_reconciliation = True  # so that the next poll reconciles the calls
         if self._call_manager is not None:
             self._call_manager.stop(self._call_manager.running_ids())
 
@@ -347,10 +359,11 @@ class Poller:
     async def _poll(self) -> None:
         manager, streams = self._call_manager, self._wakeups.streams()
         held = list(manager.running_ids()) if manager else []
-        if self.needs_recount and not self._claims_open:
-            self._may_claim.clear()  # no new claims until the recount has run
-        # The poll may claim calls, which run in no loop until the manager has them. A recount of
-        # another loop that is queued behind this poll would start them a second time.
+        if self.needs_reconciliation and not self._claims_open:
+            self._may_claim.clear()  # no new claims until the reconciliation has run
+        # The poll may claim calls, which run in no loop until the manager has them. A
+        # reconciliation of another loop that is queued behind this poll would start them a second
+        # time.
         with self._open_claim():
             found = await threads.polling.run(
                 jobs.run_or_disconnect, self._read_rows, streams, self._sessions_to_touch(), held
@@ -368,9 +381,9 @@ class Poller:
         if (
             manager
             and not self._claims_open
-            and (self._recount_timer.restart_if_due() or self.needs_recount)
+            and (self._reconciliation_timer.restart_if_due() or self.needs_reconciliation)
         ):
-            await self._recount(manager)
+            await self._reconcile(manager)
 
     def _sessions_to_touch(self) -> set[int]:
         """Return the connected sessions once in ``LAST_SEEN_INTERVAL_SECONDS``, else none."""
@@ -381,17 +394,17 @@ class Poller:
     def _pass_to_call_manager(self, manager: CallManager, found: PollResult) -> None:
         if found.stopped:
             manager.stop_if_lost(found.stopped)
-        for overdue in found.overdue:
-            manager.handle_timeout(overdue)
-        for call in found.orphans:
+        for timed_out in found.timed_out:
+            manager.handle_timeout(timed_out)
+        for call in found.taken_over:
             manager.take_over(call)
 
-    async def _recount(self, manager: CallManager) -> None:
+    async def _reconcile(self, manager: CallManager) -> None:
         """Resume the calls that this process owns and that run in none of its loops.
 
         A claim may be committed although the connection broke before its result arrived. If no
-        connection broke, a call is resumed only if two recounts in a row found it: the first one
-        may have run between the commit of a claim and the start of its call.
+        connection broke, a call is resumed only if two reconciliations in a row found it: the first
+        one may have run between the commit of a claim and the start of its call.
 
         No other process runs the calls of a former id of this process. They are resumed as soon as
         they have ended here, without waiting until the former id counts as dead.
@@ -407,14 +420,14 @@ class Poller:
         found = await threads.polling.run(self._read_owned_calls, running)
         if before is None or _claims_begun() != before:
             return  # another loop claimed a call meanwhile, and ``running`` may lack it
-        had_to_recount, self.needs_recount = self.needs_recount, False
+        was_needed, self.needs_reconciliation = self.needs_reconciliation, False
         if any(call.process in lease.former for call in found):
-            self._recount_timer.make_due()  # some of them have not ended, or there are more
+            self._reconciliation_timer.make_due()  # some of them have not ended, or there are more
         found = [call for call in found if call.pk not in running]
         last_time, self._not_running = self._not_running, {(call.pk, call.fence) for call in found}
         for call in found:
             is_former = call.process in lease.former
-            if had_to_recount or is_former or (call.pk, call.fence) in last_time:
+            if was_needed or is_former or (call.pk, call.fence) in last_time:
                 manager.resume(call)
 
     # Called in the thread of the pool ``polling``.
@@ -451,13 +464,15 @@ class Poller:
         self, manager: CallManager, found: PollResult, mine: str, held: Collection[int]
     ) -> None:
         if held:
-            found.stopped = calls.cancelled_of(mine, held)
+            found.stopped = calls.not_running(mine, held)
         if manager.is_ending:
             return
-        if self._overdue_timer.restart_if_due():
-            found.overdue = calls.overdue(databases.now(), mine, manager.withdrawal_messages)
+        if self._timeout_timer.restart_if_due():
+            found.timed_out = calls.time_out_questions(
+                databases.now(), mine, manager.withdrawal_messages
+            )
         if self._takeover_timer.restart_if_due():
-            found.orphans = self._take_over_orphans(mine)
+            found.taken_over = self._take_over_orphans(mine)
 
     def _take_over_orphans(self, mine: str) -> list[Call]:
         """Delete the rows of dead processes, and claim running calls without a process."""
@@ -467,13 +482,13 @@ class Poller:
             # The calls are not stopped, because their rows can be read. A call that another process
             # takes over gets a new fencing token, with which writes from here are rejected, and the
             # next poll stops it. All others continue under the former id, and this process does not
-            # take them over: ``_recount`` resumes those that do not run here.
+            # take them over: ``_reconcile`` resumes those that do not run here.
             lease.abandon(only=mine)  # the heartbeat may have noticed it first
             return []
         for dead in self._observer.dead(beats, asked):
             if dead != mine:
                 leases.end(dead)
-        found = calls.orphans(mine, lease.former)
+        found = calls.take_over_orphans(mine, lease.former)
         if found:
             self._takeover_timer.make_due()  # there may be more than one query returns
         return found

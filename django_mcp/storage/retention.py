@@ -1,5 +1,6 @@
 """
-Retention: delete old events, idle sessions, calls, steps, changes and interests.
+Retention: delete old events, idle sessions, calls, steps, changes, interests, approvals and audit
+entries.
 
 ``prune`` runs in the poller of each process every 10 to 20 minutes, and in ``manage.py mcp_prune``.
 
@@ -11,7 +12,7 @@ deleted, responses included.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from django.db.models import F, QuerySet, Sum
 
 from ..models import DONE, Call, Event, Session, Stream
-from . import calls, change_log, databases
+from . import approvals, audit_log, calls, change_log, databases
 from .databases import erase, one_transaction, rows
 from .sessions import expiry_time, retire
 from .streams import REPLAY_TIME, cancel_lifetime
@@ -29,9 +30,19 @@ ROWS_PER_TRANSACTION = 500  # that are deleted
 CALLS_LIFETIME = timedelta(days=1)
 
 
-def prune(*, now: datetime | None = None) -> dict[str, int]:
-    """Delete expired rows. Return how many rows of each kind were deleted."""
+def prune(
+    *, now: datetime | None = None, on_skipped: Callable[[str], None] | None = None
+) -> dict[str, int]:
+    """Delete expired rows. Return how many rows of each kind were deleted.
+
+    Old changes are deleted in each database of the project. ``on_skipped`` is called with the alias
+    of each of these databases that is locked or cannot be reached.
+    """
     now = now or databases.now()
+    changes = change_log.each(partial(change_log.prune_changes, now=now))
+    for alias, count in changes.items():
+        if count is None and on_skipped is not None:
+            on_skipped(alias)
     # Rows without a stream, which hold cancels that arrived before their requests.
     early_cancels = rows(Call).filter(stream=None, created__lt=now - cancel_lifetime())
     endless = _endless()
@@ -42,11 +53,11 @@ def prune(*, now: datetime | None = None) -> dict[str, int]:
         "calls": _erase_in_pages(early_cancels)
         + sum([_delete_calls(stream, now - CALLS_LIFETIME) for stream in endless]),
         "steps": calls.delete_expired_steps(),
-        "changes": sum(
-            filter(None, change_log.each(partial(change_log.prune_changes, now=now)).values())
-        ),
+        "changes": sum(filter(None, changes.values())),
         "interests": change_log.prune_interests(),
         "visibility_snapshots": change_log.prune_snapshots(),
+        "audit_entries": audit_log.delete_expired_entries(),
+        "approvals": approvals.delete_old(now),
     }
 
 

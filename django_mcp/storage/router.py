@@ -2,9 +2,9 @@
 Database router: which database holds which tables of this app.
 
 Sessions and their log are in ``DJANGO_MCP["DATABASE"]``. If that is not the default database, it
-holds no tables of the project. Tokens and kill switches are in the database of the users. The
-table of changes is also in each database with registered models. An earlier router in
-``DATABASE_ROUTERS`` takes precedence.
+holds no tables of the project. Tokens, kill switches, approvals and the audit log are in the
+database of the users. The table of changes is also in each database with registered models. An
+earlier router in ``DATABASE_ROUTERS`` takes precedence.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ..conf import settings
 
 APP = "django_mcp"
 # Models with tables in the database of the users, and with a table in each followed database.
-WITH_USERS, WITH_ROWS = frozenset(("token", "switch")), "change"
+WITH_USERS, WITH_ROWS = frozenset(("token", "switch", "auditentry", "approval")), "change"
 
 
-class DeliveryRouter:
+class StorageRouter:
     """For ``DATABASE_ROUTERS``, where ``DJANGO_MCP["DATABASE"]`` is not the default."""
 
     def db_for_read(self, model: type[models.Model], **hints: Any) -> str | None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from django.db import DatabaseError, transaction
 from django.db.models import F, Q, QuerySet
 
+from .. import signals
 from ..auth.principal import client_network
 from ..conf import settings
 from ..exceptions import Busy
@@ -28,7 +29,7 @@ from . import databases
 from .compiled_queries import column_names, fetch, instance
 from .databases import digest_of, erase, one_transaction, rows, unlocked
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.sessions")
 
 SECRET_BYTES = 32
 ID = re.compile(r"[A-Za-z0-9_-]{43}\Z")
@@ -80,6 +81,7 @@ def create(
         created=now,
         last_seen=now,
     )
+    signals.send_row_signal(signals.session_started, Session, session=session)
     return id, session
 
 
@@ -252,6 +254,9 @@ def _end(session_id: int) -> None:
 
 
 def _erase(session_id: int) -> None:
+    # Read before the rows are deleted, and only if the signal has receivers.
+    has_receivers = signals.session_ended.has_listeners(Session)
+    ended = rows(Session).filter(pk=session_id).first() if has_receivers else None
     # First the calls: from here on no process can append in the name of one.
     rows(Call).filter(session=session_id).exclude(state=DONE).update(state=DONE, cancelled=True)
     # A process that is appending holds the stream's lock. Closing a stream waits for it, or its
@@ -265,6 +270,8 @@ def _erase(session_id: int) -> None:
     erase(rows(Stream).filter(session=session_id))
     erase(rows(Subscription).filter(session=session_id))
     erase(rows(Session).filter(pk=session_id))
+    if ended is not None:
+        signals.send_row_signal(signals.session_ended, Session, session=ended)
 
 
 def _open_streams(session_id: int) -> Sequence[int]:
@@ -282,16 +289,18 @@ def _erase_steps(session_id: int) -> None:
 
 
 @one_transaction
-def subscribe(session: Session, uri: str, place: str = "", scopes: list[str] | None = None) -> None:
+def subscribe(
+    session: Session, uri: str, row_ref: str = "", scopes: list[str] | None = None
+) -> None:
     """Subscribe a session to a URI, or renew its subscription.
 
-    ``place`` is the model and key of the row behind the URI, if there is one ("shop.invoice 5").
+    ``row_ref`` is the model and key of the row behind the URI, if there is one ("shop.invoice 5").
     ``scopes`` are those of the token of this request. Raise ``Busy`` if there are too many, and
     ``SessionEnded``.
     """
     lock(session.pk)  # or two requests at once would insert the same subscription twice
     digest, theirs = digest_of(uri), rows(Subscription).filter(session=session.pk)
-    known = {"visible": True, "place": place, "scopes": scopes}
+    known = {"visible": True, "row_ref": row_ref, "scopes": scopes}
     if theirs.filter(digest=digest).update(**known):
         return
     has_room = rows(Session).filter(pk=session.pk, subscriptions__lt=MAX_SUBSCRIPTIONS_PER_SESSION)
@@ -334,8 +343,8 @@ def subscriber_ids(server: str, uri: str) -> list[int]:
 class SessionSubscription(NamedTuple):
     """A subscription with its session.
 
-    ``visible`` is whether the owner could see the resource at the last check. ``place`` is the row
-    behind it.
+    ``visible`` is whether the owner could see the resource at the last check. ``row_ref`` is the
+    row behind it.
     """
 
     id: int
@@ -346,7 +355,7 @@ class SessionSubscription(NamedTuple):
     host: str
     uri: str
     visible: bool
-    place: str
+    row_ref: str
 
 
 class InitializedSession(NamedTuple):
@@ -362,7 +371,7 @@ class InitializedSession(NamedTuple):
 def find_subscriptions(
     server: str,
     uris: Collection[str],
-    places: Collection[str] = (),
+    row_refs: Collection[str] = (),
     models: Collection[str] = (),
     users: Collection[str] = (),
     *,
@@ -373,9 +382,9 @@ def find_subscriptions(
     "" in ``users`` means all users who are not anonymous. ``every`` returns all subscriptions of
     the server. Expired sessions are left out. The result is ordered by session.
     """
-    wanted = Q(digest__in=[digest_of(uri) for uri in uris]) | Q(place__in=list(places))
+    wanted = Q(digest__in=[digest_of(uri) for uri in uris]) | Q(row_ref__in=list(row_refs))
     for model in models:
-        wanted |= Q(place__startswith=f"{model} ")
+        wanted |= Q(row_ref__startswith=f"{model} ")
     if users:
         named = Q(session__user__isnull=False)
         wanted |= named if "" in users else named & Q(session__user__in=list(users))
@@ -385,7 +394,7 @@ def find_subscriptions(
         session__last_seen__gte=expiry_time(databases.now()),
     )
     of = ("session__owner", "session__user", "session__scopes", "session__host")
-    columns = ("pk", "session_id", *of, "uri", "visible", "place", "scopes")
+    columns = ("pk", "session_id", *of, "uri", "visible", "row_ref", "scopes")
     return [_by_its_token(*one) for one in found.order_by("session_id", "pk").values_list(*columns)]
 
 
@@ -408,10 +417,10 @@ def initialized_sessions(server: str) -> list[InitializedSession]:
 def store_visibility(found: Sequence[tuple[int, bool, str]]) -> None:
     """Store for subscriptions, by id, whether they are visible now, and of which row they are."""
     alike: dict[tuple[bool, str], list[int]] = {}  # one UPDATE for all that get the same values
-    for id, visible, place in found:
-        alike.setdefault((visible, place), []).append(id)
-    for (visible, place), ids in alike.items():
-        rows(Subscription).filter(pk__in=ids).update(visible=visible, place=place)
+    for id, visible, row_ref in found:
+        alike.setdefault((visible, row_ref), []).append(id)
+    for (visible, row_ref), ids in alike.items():
+        rows(Subscription).filter(pk__in=ids).update(visible=visible, row_ref=row_ref)
 
 
 def revisions(ids: Sequence[int]) -> dict[int, str]:

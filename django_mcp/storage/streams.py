@@ -32,7 +32,7 @@ from .event_log import (
     ROW_SIZE,
     STATEMENT_SIZE,
     EventAddress,
-    append_here,
+    append_in_transaction,
     begin,
     entry,
     insert,
@@ -346,7 +346,7 @@ def current(session: Session) -> int | None:
     return rows(Session).filter(pk=session.pk).values_list("current", flat=True).first()
 
 
-def announce_here(notifications: Mapping[int, Sequence[tuple[str, str]]]) -> list[int]:
+def announce_in_transaction(notifications: Mapping[int, Sequence[tuple[str, str]]]) -> list[int]:
     """Append notifications to the current streams of sessions, within the caller's transaction.
 
     ``notifications`` has messages and their marks by session. If a session's stream does not accept
@@ -359,7 +359,7 @@ def announce_here(notifications: Mapping[int, Sequence[tuple[str, str]]]) -> lis
         for pk, current, marks in found.values_list("pk", "current", "pending_changes")
     }
     addresses = {pk: EventAddress(current) for pk, (current, _) in stored.items() if current}
-    outcomes = append_here(
+    outcomes = append_in_transaction(
         {to: [text for text, _ in notifications[pk]] for pk, to in addresses.items()}
     )
     for pk, (current, marks) in stored.items():
@@ -428,7 +428,7 @@ def _take(
         lock(session.pk, current=stream_id)
         session.current = stream_id
         missed, to = _missed(session.pk, encode_marks, **CLOSED_UNSENT), EventAddress(stream_id)
-        if missed and append_here({to: missed})[to]:
+        if missed and append_in_transaction({to: missed})[to]:
             _note_repeated(session.pk, **CLOSED_UNSENT)
     if not rows(Stream).filter(pk=stream_id).update(reader=F("reader") + 1):
         return None

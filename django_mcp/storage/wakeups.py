@@ -32,7 +32,7 @@ from ..runtime import outages, threads
 from ..runtime.runtime import Service
 from .streams import StreamState
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.storage")
 LAYER, KIND = "default", "mcp.wakeup"
 MAX_STREAMS_PER_MESSAGE = 1_000
 MAX_WAITING_STREAMS = 10_000  # that wait to be sent
@@ -288,15 +288,15 @@ def send_wakeups(streams: Collection[int], here: asyncio.AbstractEventLoop | Non
     """
     if not streams:  # each message makes all other processes poll
         return
-    for loop, one in channel_layer.instances():
-        if one.is_open and loop is here:
+    open_lines = [(loop, one) for loop, one in channel_layer.instances() if one.is_open]
+    for loop, one in open_lines:
+        if loop is here:
             one.send(streams)
             return
-    for loop, one in channel_layer.instances():
-        if one.is_open:
-            with suppress(RuntimeError):  # the loop has been closed
-                loop.call_soon_threadsafe(one.send, streams)
-                return
+    for loop, one in open_lines:
+        with suppress(RuntimeError):  # the loop has been closed
+            loop.call_soon_threadsafe(one.send, streams)
+            return
 
 
 def _create_layer() -> Layer | None:

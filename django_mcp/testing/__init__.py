@@ -3,6 +3,16 @@ Test clients for a project's MCP servers, with assertions on what the clients re
 
 This module lists the public names. It imports a module when one of its names is first used. The
 clients need neither pytest nor ``django.test``.
+
+- ``client``, ``async_client``: the test clients
+- ``cases``: test cases for Django's test runner
+- ``plugin``: fixtures for pytest
+- ``environment``: how servers use the database connections of a test
+- ``results``: what a client received, with assertions
+- ``questions``: answers to the server's questions
+- ``snapshots``: compare a client's catalog with a file
+- ``peers``: the client's side of the protocol
+- ``wires``: transports in the process of the test
 """
 
 from __future__ import annotations

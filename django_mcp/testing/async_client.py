@@ -414,10 +414,10 @@ class AsyncClient:
         await self._peer.request("subscriptions/listen", {"notifications": wanted})
 
     def _take_acknowledgement(self) -> Any:
-        for told in self.notifications:
-            if told["method"] == ACKNOWLEDGED:
-                self.notifications.remove(told)
-                return told["params"]["notifications"] or {"nothing": True}
+        for notification in self.notifications:
+            if notification["method"] == ACKNOWLEDGED:
+                self.notifications.remove(notification)
+                return notification["params"]["notifications"] or {"nothing": True}
         return None
 
     async def until(self, condition: Callable[[], T], seconds: float = 10) -> T:
@@ -437,15 +437,15 @@ class AsyncClient:
         """
 
         def found() -> JSON | None:
-            for told in self.notifications:
-                given = told.get("params", {})
-                if told["method"] == method and params.items() <= given.items():
-                    return told
+            for notification in self.notifications:
+                given = notification.get("params", {})
+                if notification["method"] == method and params.items() <= given.items():
+                    return notification
             return None
 
-        told = await self.until(found, seconds)
-        assert told is not None
-        return told
+        notification = await self.until(found, seconds)
+        assert notification is not None
+        return notification
 
     async def wait_for_update(self, thing: Any, *, seconds: float = 10) -> JSON:
         """Return the notification that a resource changed, by URI or row.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from django.test import TestCase, TransactionTestCase
 from django.utils.functional import classproperty
 
-from ..calls import rate_limits
+from ..calls import throttling
 from ..conf import settings
 from .async_client import AsyncClient, Options
 from .client import Client
@@ -32,7 +32,7 @@ else:
 @contextmanager
 def served() -> Iterator[None]:
     """Let servers use the caller's database connections until the block ends. Reset rate limits."""
-    rate_limits.forget()
+    throttling.forget()
     with TestEnvironment().installed():
         yield
 
@@ -57,7 +57,7 @@ class MCPTestMixin(_Case):
         super().__call__(result)
 
     def _closing(self, method: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """Close the async client in the event loop of the test."""
+        """Return ``method`` with the async client closed at its end, in the same event loop."""
 
         @wraps(method)
         async def test() -> None:

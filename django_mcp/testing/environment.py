@@ -24,6 +24,7 @@ from ..auth import kill_switches
 from ..runtime import threads
 from ..runtime.async_orm import CallThread
 from ..runtime.runtime import Environment, call_safely, environment, install, uninstall
+from ..storage.leases import lease
 
 T = TypeVar("T")
 logger = logging.getLogger("django_mcp")
@@ -34,9 +35,7 @@ class TestEnvironment(Environment):
     """Run every job on the connections of the thread that installs it."""
 
     __test__ = False  # pytest must not collect it
-    has_background_services = False
     runs_jobs_in_parallel = False
-    shares_database = False
 
     # A database connection must not be used by two threads at once. A commit hook may run another
     # job in the same thread, so the lock is reentrant. Nested environments use the same lock.
@@ -63,6 +62,7 @@ class TestEnvironment(Environment):
         # The ORM of asynchronous code outside of calls, such as that of the test itself.
         stand_in: Any = CallThread()
         shared, SyncToAsync.single_thread_executor = SyncToAsync.single_thread_executor, stand_in
+        lease.abandon()  # the test must not depend on a row from before it
         install(self)
         try:
             yield
@@ -73,12 +73,15 @@ class TestEnvironment(Environment):
             uninstall(self)
             for connection in own:
                 connection.dec_thread_sharing()
-            kill_switches.forget()  # the rows of the test are rolled back
+            _forget_rows()
             if not is_idle:
                 raise RuntimeError("A job is still running at the end of the test.")
             self._lock.release()
 
-    def is_shared(self, connection: Any) -> bool:
+    def start_background(self, function: Callable[[], object]) -> None:
+        """Do nothing: its queries would come at random times."""
+
+    def is_shared(self, connection: Any = None) -> bool:
         return False
 
     def run_job(self, function: Callable[[], T]) -> T:
@@ -123,6 +126,12 @@ class TestEnvironment(Environment):
                 _run_hook(entry[1], robust=entry[2])  # of (savepoints, hook, robust)
 
 
+def _forget_rows() -> None:
+    """Discard the values that this process has cached from rows. The test rolls the rows back."""
+    kill_switches.forget()
+    lease.abandon()
+
+
 def _run_hook(hook: Callable[[], object], *, robust: bool) -> None:
     try:
         hook()
@@ -143,7 +152,7 @@ def are_connections_free() -> bool:
     """Whether no job is running on a test's connections, so that the test may use them."""
     if not isinstance(environment(), TestEnvironment):
         return True
-    pools = threads.lookups, threads.log, threads.polling, threads.background
+    pools = threads.lookups, threads.log, threads.polling, threads.changes, threads.background
     return not any(pool.pending() for pool in pools)
 
 

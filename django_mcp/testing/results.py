@@ -25,13 +25,13 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, Self
 
 from ..calls.execution import around, queries_through
+from ..runtime import outages
 
 JSON = dict[str, Any]
 
 
 # Savepoints are made by transactions, not by the project's code.
 UNCOUNTED = ("SAVEPOINT", "RELEASE", "ROLLBACK")
-logger = logging.getLogger("django_mcp")
 
 
 @dataclass(eq=False)
@@ -100,7 +100,8 @@ def watch() -> None:
     with _lock:
         _clients += 1
         if _clients == 1:
-            logger.addFilter(_note_bug)
+            for name in outages.LOGGER_NAMES:
+                logging.getLogger(name).addFilter(_note_bug)
             around.append(_note_queries)
 
 
@@ -110,7 +111,8 @@ def unwatch() -> None:
     with _lock:
         _clients -= 1
         if not _clients:
-            logger.removeFilter(_note_bug)
+            for name in outages.LOGGER_NAMES:
+                logging.getLogger(name).removeFilter(_note_bug)
             around.remove(_note_queries)
 
 
@@ -282,13 +284,13 @@ class Result(Answer):
         Raise ``AssertionError`` if the tool failed or returned neither.
         """
         self.assert_ok()
-        told = _read(self.text)
-        found = self.raw.get("structuredContent", told)
+        parsed = _read(self.text)
+        found = self.raw.get("structuredContent", parsed)
         if found is MISSING:
             self._fail("gave no data")
         # In older revisions structured content is an object, so other values are wrapped in
         # "result". The text has the value without the wrapper.
-        return told if found == {"result": told} else found
+        return parsed if found == {"result": parsed} else found
 
     def _said(self) -> str:
         return "\n".join(one["text"] for one in self.content if one.get("type") == "text")

@@ -20,7 +20,10 @@ from ..declarations.schema_summary import PropertyLine, lines
 
 JSON = dict[str, Any]
 Tell = Callable[[str, Any, Any], Iterator[str]]  # takes a member's name, its old and its new value
-ONE = {"tools": "tool", "resources": "resource", "templates": "template", "prompts": "prompt"}
+ONE = {
+    "tools": "tool", "model_tools": "model tool", "resources": "resource", "templates": "template",
+    "prompts": "prompt",
+}  # fmt: skip
 MAX_NAME_LENGTH = 60
 
 
@@ -59,12 +62,12 @@ def _address(item: Mapping[str, Any]) -> str:
 def _changes(old: JSON, new: JSON) -> Iterator[str]:
     other = {member for member in {*old, *new} if old.get(member) != new.get(member)}
     # inputSchema contains the arguments, with more detail
-    told = {"arguments"} if "inputSchema" in other else set()
-    for member in sorted(other - told):
+    covered = {"arguments"} if "inputSchema" in other else set()
+    for member in sorted(other - covered):
         before, now = old.get(member), new.get(member)
-        kind, tell = MEMBERS.get(member, (object, _plain))
+        kind, describe = MEMBERS.get(member, (object, _plain))
         usual = all(isinstance(value, kind) for value in (before, now) if value is not None)
-        yield from (tell if usual else _plain)(member, before, now)
+        yield from (describe if usual else _plain)(member, before, now)
 
 
 # Members of a definition.
@@ -96,11 +99,11 @@ def _schema(gains: str, loses: str) -> Tell:
     ``gains`` and ``loses`` are the verbs for added and removed properties.
     """
 
-    def told(member: str, old: Any, new: Any) -> Iterator[str]:
+    def describe(member: str, old: Any, new: Any) -> Iterator[str]:
         found = [*_of_lines(_lines(old), _lines(new), gains, loses)]
         yield from found or [f": {member} is another in its details"]
 
-    return told
+    return describe
 
 
 def _lines(schema: Any) -> dict[str, PropertyLine]:
@@ -201,5 +204,5 @@ def _differences(file: Path, before: str, now: str) -> str:
     """Return the differences as sentences and as a unified diff."""
     said = differences(json.loads(before), json.loads(now))
     lines = difflib.unified_diff(before.splitlines(), now.splitlines(), str(file), "now", n=2)
-    told = "\n".join([*(f"- {one}" for one in said), *lines])
-    return f"The catalog has changed. If it should have, set {UPDATE}=1 once.\n{told}"
+    report = "\n".join([*(f"- {one}" for one in said), *lines])
+    return f"The catalog has changed. If it should have, set {UPDATE}=1 once.\n{report}"

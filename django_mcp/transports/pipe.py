@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 from ..calls.call_state import ActiveCall, Batch, CallOutput
 from ..calls.interaction import PendingQuestions
 from ..calls.methods import lacks
-from ..calls.rate_limits import UNCOUNTED
 from ..calls.runner import CallRunner
+from ..calls.throttling import UNCOUNTED
 from ..calls.visibility import label_in
-from ..changes.permission_rechecks import rechecks
-from ..changes.subscriptions import SubscriptionFilter, followed_models, listener_registry
+from ..changes.permission_rechecks import permission_rechecker
+from ..changes.subscriptions import ClientSubscriptions, followed_models, listener_registry
 from ..conf import settings
 from ..protocol.connection import Answered, Cancelled, ClientCall, Connection, Event, Notice, Phase
 from ..protocol.jsonrpc import (
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..auth.principal import Principal
     from ..declarations.server import Server
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.sessions")
 DEFAULT_LOG_LEVEL = "info"
 
 
@@ -85,11 +85,14 @@ class Conversation:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._questions = PendingQuestions(send)
         self._serving = CallRunner(
-            server, self.connection, self._who, self, self._questions, host=host
+            server, self.connection, self._get_principal, self, self._questions, host=host,
+            transport="stdio",
+        )  # fmt: skip
+        self.subscriptions = ClientSubscriptions(
+            server, self.connection, self._get_principal, send, host
         )
-        self.listening = SubscriptionFilter(server, self.connection, self._who, send, host)
         listener_registry().add(self)
-        rechecks()  # ends calls whose caller loses a permission
+        permission_rechecker()  # ends calls whose caller loses a permission
 
     # Receiving.
 
@@ -192,10 +195,10 @@ class Conversation:
         logger.info("Call cancelled: method=%s reason=%.200r", active.call.method, event.reason)
         active.cancel()
 
-    async def _who(self) -> Principal:
+    async def _get_principal(self) -> Principal:
         """Return the client's current principal."""
         principal = await self._principal()
-        self.listening.set_principal(principal)
+        self.subscriptions.set_principal(principal)
         return principal
 
     # The ``ClientSession`` of protocol methods.
@@ -206,17 +209,19 @@ class Conversation:
     async def set_log_level(self, level: str) -> None:
         self._level = level
 
-    async def subscribe(self, uri: str, place: str) -> None:
-        await listener_registry().follow(self, {label_in(place)} if place else set(), lists=True)
-        self.listening.subscribe(uri, place)
+    async def subscribe(self, uri: str, row_ref: str) -> None:
+        await listener_registry().follow(
+            self, {label_in(row_ref)} if row_ref else set(), lists=True
+        )
+        self.subscriptions.subscribe(uri, row_ref)
 
     async def unsubscribe(self, uri: str) -> None:
-        self.listening.unsubscribe(uri)
+        self.subscriptions.unsubscribe(uri)
 
-    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
-        models, lists = followed_models(wanted, places)
+    async def listen(self, id: Id, wanted: dict[str, Any], row_refs: Mapping[str, str]) -> None:
+        models, lists = followed_models(wanted, row_refs)
         await listener_registry().follow(self, models, lists=lists)
-        await self.listening.listen(id, wanted, places)
+        await self.subscriptions.listen(id, wanted, row_refs)
 
     # What a listener of ``changes.subscriptions`` implements.
 
@@ -245,9 +250,11 @@ class Conversation:
         if id in self._questions.elicitations:
             del self._questions.elicitations[id]
             method = "notifications/elicitation/complete"
-            told = encode_notification(self.connection.revision, method, {"elicitationId": id})
-            if told is not None:
-                self._send(told)
+            notification = encode_notification(
+                self.connection.revision, method, {"elicitationId": id}
+            )
+            if notification is not None:
+                self._send(notification)
 
     async def ping(self, seconds: float = 10) -> bool:
         """Whether the client answers a ping within ``seconds``; True before the handshake."""
@@ -267,7 +274,7 @@ class Conversation:
         """
         listener_registry().remove(self)
         self.connection.close()
-        await _ending([self._active[id].task for id in self.listening.end()])
+        await _ending([self._active[id].task for id in self.subscriptions.end_listens()])
         for active in list(self._active.values()):
             active.cancel()
         stuck = await _ending(self._tasks, seconds)

@@ -111,6 +111,13 @@ class StdioShutdown:
     thread reads.
     """
 
+    # Why this is no ``OpenRequests.finish``, the shutdown over HTTP: there the process belongs to
+    # the ASGI server. After the grace period the signal is passed on to the server's own handler,
+    # and a process manager kills a process whose event loop is blocked, so a task of the loop is
+    # enough. Here nobody else ends the process: the client only closes its end. The deadline must
+    # hold although the loop is blocked by the project's code, so a thread keeps it, and signals
+    # reach that thread by a socket, because Python runs signal handlers in the main thread.
+
     def __init__(self, *, exits_process: bool = False, handles_signals: bool = True) -> None:
         self.begun = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -211,7 +218,7 @@ def flush() -> None:
             stream.flush()
 
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.sessions")
 CHUNK_BYTES = 65_536
 # Bytes that may wait for a slow reader, in each direction. Above that, the server stops reading,
 # and drops the notifications below.

@@ -6,7 +6,13 @@ verify tokens of an external authorization server, such as Auth0, Entra, Keycloa
 neither ``django_mcp.oauth`` nor django-oauth-toolkit: a project creates one object per issuer. Each
 class is imported when it is first used, so only projects with ``JWTTokens`` need its JWT library.
 
-``protected_resource`` publishes which issuers a server accepts (RFC 9728).
+- ``personal_tokens``: ``PersonalAccessTokens``
+- ``external_tokens``: the base class of the other two, and the claims of their tokens
+- ``jwt_tokens``, ``jose``: ``JWTTokens``, and the signatures and keys that it verifies with
+- ``introspection``: ``IntrospectedTokens``
+- ``fetching``: HTTP requests to issuers
+- ``protected_resource``, ``urls``: metadata on which issuers a server accepts (RFC 9728)
+- ``checks``: system checks of verifiers
 """
 
 from __future__ import annotations

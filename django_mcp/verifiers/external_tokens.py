@@ -150,7 +150,7 @@ def is_foreign(token: str, issuer: str) -> bool:
     return bool((unverified_claims(token) or {}).get("iss", issuer) != issuer)
 
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.oauth")
 FindUser = Callable[[dict[str, Any]], Any]
 
 
@@ -164,11 +164,12 @@ class ExternalTokens:
         user: FindUser,
         audience: str | None = None,
         scopes: Collection[str] = (),
-        ask: Sequence[str] | None = None,
+        advertised_scopes: Sequence[str] | None = None,
     ) -> None:
         self.issuer, self.audience = checked_url(issuer, "issuer"), audience
         self.scopes = frozenset(_scope_list(scopes, "scopes"))
-        self.asked = list(_scope_list(scopes if ask is None else ask, "ask"))
+        advertised = scopes if advertised_scopes is None else advertised_scopes
+        self.advertised_scopes = list(_scope_list(advertised, "advertised_scopes"))
         if not callable(user) or iscoroutinefunction(user):
             raise ImproperlyConfigured("user must be a function of the claims, and not async.")
         if audience is not None and not (isinstance(audience, str) and audience):
@@ -176,7 +177,7 @@ class ExternalTokens:
         self._user = user
 
     def challenge(self, server: Server) -> dict[str, str]:
-        return challenge(server, self.asked)
+        return challenge(server, self.advertised_scopes)
 
     async def verify(self, token: str, server: Server) -> Principal | None:
         """Return the token's principal, or None if the token is not accepted.
@@ -226,7 +227,7 @@ class ExternalTokens:
         """Raise ``InsufficientScope`` with the scopes to request (RFC 6750, 3.1)."""
         if not self.scopes <= scopes(claims):
             logger.info("Token rejected: issuer=%s reason='a scope is missing'", self.issuer)
-            raise InsufficientScope(self.asked or sorted(self.scopes))
+            raise InsufficientScope(self.advertised_scopes or sorted(self.scopes))
 
     def _find_user(self, claims: dict[str, Any]) -> Any:
         try:

@@ -32,20 +32,19 @@ from functools import cache
 from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection
 from typing import Any, Generic, TypeVar
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from ..exceptions import Busy
 from ..runtime import threads
 from ..runtime.runtime import Service
-from ..runtime.thread_pools import Outcome
+from ..runtime.thread_pools import JobResult
 
 TIMEOUT_SECONDS = 5.0
 MIN_TIMEOUT_SECONDS = 0.001  # a socket timeout of 0 would mean a non-blocking socket
-MAX_DOCUMENT_BYTES = 262_144  # bytes
-CHUNK_BYTES = 16_384  # bytes
+MAX_DOCUMENT_BYTES = 262_144
+CHUNK_BYTES = 16_384
 MAX_URL_LENGTH = 1_000  # characters
 URL = re.compile(r"https?://[A-Za-z0-9._~:/?\[\]!$&'()*+,;=%-]+")  # no "@": no user information
-JSON = re.compile(r"application/(?:[a-z0-9!#$&^_.-]+\+)?json")
+JSON_MEDIA_TYPE = re.compile(r"application/(?:[a-z0-9!#$&^_.-]+\+)?json")
 # Some issuers reject the User-Agent of Python's library.
 HEADERS = {
     "Accept": "application/json, application/*+json",
@@ -127,7 +126,7 @@ def _read(response: HTTPResponse, ends: float, max_bytes: int) -> dict[str, Any]
     if response.status != 200:
         raise FetchError(f"the response has status {response.status}")
     media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if not JSON.fullmatch(media_type):
+    if not JSON_MEDIA_TYPE.fullmatch(media_type):
         raise FetchError("the response is not JSON")
     body = b""
     while chunk := response.read1(CHUNK_BYTES):
@@ -189,6 +188,9 @@ def _connection(parts: SplitResult) -> HTTPConnection:
     host, port = parts.hostname or "", parts.port
     if parts.scheme == "http":
         return HTTPConnection(host, port)
+    # Here, because system checks import this module at each start, and fetch nothing.
+    from urllib.request import getproxies, proxy_bypass
+
     proxy = None if host in LOOPBACK or proxy_bypass(host) else getproxies().get("https")
     if not proxy:
         return HTTPSConnection(host, port, context=_tls())
@@ -264,7 +266,7 @@ T = TypeVar("T")
 WAIT_SECONDS = 10.0  # seconds that a caller waits
 MAX_CONCURRENT_REQUESTS = 32  # concurrent requests of different names
 CANNOT_VERIFY = "The token cannot be verified at the moment."
-TasksByName = dict[str, "asyncio.Task[Outcome[T]]"]
+TasksByName = dict[str, "asyncio.Task[JobResult[T]]"]
 
 
 class RunningRequests(Generic[T]):
@@ -286,7 +288,7 @@ class RunningRequests(Generic[T]):
             raise Busy(CANNOT_VERIFY)
         return task.result().get()
 
-    def begin(self, name: str, function: Callable[[], T]) -> asyncio.Task[Outcome[T]]:
+    def begin(self, name: str, function: Callable[[], T]) -> asyncio.Task[JobResult[T]]:
         """Start ``function`` without waiting for it, or return the running call of the same name.
 
         Raise ``Busy`` if ``MAX_CONCURRENT_REQUESTS`` requests are running.
@@ -295,18 +297,18 @@ class RunningRequests(Generic[T]):
         if (task := running.get(name)) is None:
             if len(running) >= MAX_CONCURRENT_REQUESTS:
                 raise Busy(CANNOT_VERIFY)
-            task = running[name] = asyncio.get_running_loop().create_task(_outcome(function))
+            task = running[name] = asyncio.get_running_loop().create_task(_job_result(function))
             task.add_done_callback(lambda done: running.pop(name, None))
         return task
 
 
-async def _outcome(function: Callable[[], T]) -> Outcome[T]:
+async def _job_result(function: Callable[[], T]) -> JobResult[T]:
     """Return the result or the error of ``function``.
 
     It does not raise: all callers may have timed out, and asyncio would log the error.
     """
     try:
         loop = asyncio.get_running_loop()
-        return Outcome(await loop.run_in_executor(threads.issuers, function))
+        return JobResult(await loop.run_in_executor(threads.issuers, function))
     except Exception as error:
-        return Outcome(error=error)
+        return JobResult(error=error)

@@ -41,19 +41,20 @@ if TYPE_CHECKING:
     from ..declarations.server import Server
 
 MAX_CACHED_RESPONSES = 1_000  # cached responses
-MAX_CACHE_SECONDS = 60.0  # seconds
+MAX_CACHE_SECONDS = 60.0
 # Open streams and calls are verified again after this time, also if the token has no expiry.
 RECHECK_INTERVAL = timedelta(minutes=5)
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.oauth")
 
 
 class IntrospectedTokens(ExternalTokens):
     """The ``TokenVerifier`` for tokens that are verified by introspection at one issuer.
 
     ``client_id`` and ``client_secret`` authenticate this project at the introspection endpoint.
-    ``issuer``, ``user``, ``audience``, ``scopes`` and ``ask`` are as for ``JWTTokens``. The claims
-    are the issuer's response. Set ``endpoint`` if the issuer's metadata does not contain it. A
-    response is cached for ``memory`` seconds (0 to 60), so a revoked token stays valid that long.
+    ``issuer``, ``user``, ``audience``, ``scopes`` and ``advertised_scopes`` are as for
+    ``JWTTokens``. The claims are the issuer's response. Set ``endpoint`` if the issuer's metadata
+    does not contain it. A response is cached for ``memory`` seconds (0 to 60), so a revoked token
+    stays valid that long.
 
     Put it at the end of ``VERIFIERS``, because it sends every token to the issuer that no verifier
     before it knows. Raise ``ImproperlyConfigured`` for wrong arguments. ``verify`` raises ``Busy``
@@ -69,11 +70,17 @@ class IntrospectedTokens(ExternalTokens):
         user: FindUser,
         audience: str | None = None,
         scopes: Collection[str] = (),
-        ask: Sequence[str] | None = None,
+        advertised_scopes: Sequence[str] | None = None,
         endpoint: str | None = None,
         memory: float = 5.0,
     ) -> None:
-        super().__init__(issuer, user=user, audience=audience, scopes=scopes, ask=ask)
+        super().__init__(
+            issuer,
+            user=user,
+            audience=audience,
+            scopes=scopes,
+            advertised_scopes=advertised_scopes,
+        )
         if not (client_id and client_secret) or not 0 <= memory <= MAX_CACHE_SECONDS:
             raise ImproperlyConfigured(
                 "client_id and client_secret are required, and memory must be 0 to 60."

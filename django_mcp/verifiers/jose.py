@@ -26,7 +26,7 @@ except ImportError as error:
     raise ImproperlyConfigured(f"jwcrypto is not installed: {install}") from error
 
 CLOCK_SKEW_SECONDS = 30  # seconds by which the clocks of two servers may differ
-MAX_KEYS = 64  # keys of a document that are read
+MAX_KEYS_IN_SET = 64  # keys of a document that are read
 MAX_KEYS_PER_SIGNATURE = 4  # keys that one signature is verified with
 MAX_KEY_ID_LENGTH = 255  # characters of a kid
 RSA_BITS = range(2048, 8193)  # size of an RSA modulus
@@ -41,7 +41,7 @@ ALGORITHMS: dict[str, dict[str, str]] = {
 }
 PUBLIC_MEMBERS = ("kty", "crv", "n", "e", "x", "y")  # private members of a key are never used
 COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+")
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.oauth")
 
 
 class InvalidJWT(Exception):

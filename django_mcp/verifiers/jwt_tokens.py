@@ -35,7 +35,7 @@ from .external_tokens import (
 from .fetching import CANNOT_VERIFY, Discovery, FetchError, RunningRequests, fetch
 from .jose import (
     ALGORITHMS,
-    MAX_KEYS,
+    MAX_KEYS_IN_SET,
     InvalidJWT,
     check_times,
     fits,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from ..declarations.server import Server
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.oauth")
 ACCESS_TOKEN_TYPES = {"at+jwt", "application/at+jwt"}  # RFC 9068, 2.1
 GENERIC_TYPES = {"jwt", "application/jwt", ""}
 # RFC 9068, 2.2, besides the claims that every token must have.
@@ -64,7 +64,7 @@ class JWTTokens(ExternalTokens):
       query the database
     - ``audience``: the audience that tokens must have. None means the URL of the MCP server
     - ``scopes``: the scopes that a token must have, all of them
-    - ``ask``: the scopes that clients are told to request, if they differ from ``scopes``
+    - ``advertised_scopes``: the scopes that clients are told to request. None means ``scopes``
     - ``jwks_uri``: the URL of the keys, if the issuer's metadata does not contain it
     - ``algorithms``: the accepted signature algorithms
     - ``at_jwt``: accept only tokens with the type and claims of RFC 9068
@@ -80,12 +80,18 @@ class JWTTokens(ExternalTokens):
         user: FindUser,
         audience: str | None = None,
         scopes: Collection[str] = (),
-        ask: Sequence[str] | None = None,
+        advertised_scopes: Sequence[str] | None = None,
         jwks_uri: str | None = None,
         algorithms: Collection[str] = tuple(ALGORITHMS),
         at_jwt: bool = False,
     ) -> None:
-        super().__init__(issuer, user=user, audience=audience, scopes=scopes, ask=ask)
+        super().__init__(
+            issuer,
+            user=user,
+            audience=audience,
+            scopes=scopes,
+            advertised_scopes=advertised_scopes,
+        )
         self.algorithms, self.at_jwt = _checked_algorithms(algorithms), at_jwt
         self._keys = IssuerKeys(issuer, _keys_url(issuer, jwks_uri))
 
@@ -143,7 +149,7 @@ def _keys_url(issuer: str, jwks_uri: str | None) -> Callable[[], str]:
 
 REFRESH_AFTER_SECONDS = 600.0  # seconds after which keys are fetched again
 MAX_KEY_AGE_SECONDS = 14_400.0  # seconds for which old keys are used if they cannot be fetched
-FETCH_INTERVAL_SECONDS = 10.0  # seconds between two fetches
+FETCH_INTERVAL_SECONDS = 10.0
 
 
 class IssuerKeys:
@@ -206,6 +212,6 @@ class IssuerKeys:
             logger.warning("Keys of an issuer unavailable: issuer=%s error=%s", self.issuer, error)
             self._last_attempt = time.monotonic()
         else:
-            keys = [(jwk, key) for jwk in found[:MAX_KEYS] if (key := read_key(jwk))]
+            keys = [(jwk, key) for jwk in found[:MAX_KEYS_IN_SET] if (key := read_key(jwk))]
             self._last_attempt = time.monotonic()
             self._cached_keys = (keys, self._last_attempt)

@@ -22,8 +22,9 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from .. import signals
 from ..auth.last_used import LastUsedTimes
-from ..auth.principal import Auth, LookupVerifier, Principal, batched, find_principals, key_parts
+from ..auth.principal import Auth, Principal, RowVerifier, key_parts
 from ..auth.scopes import NAME
 from ..models import Token
 from ..storage.compiled_queries import column_names, fetch, instance
@@ -32,25 +33,37 @@ if TYPE_CHECKING:
     from ..declarations.server import Server
 
 SECRET = re.compile(r"mcp_[A-Za-z0-9_-]{43}")
-KEY = re.compile(r"token-([1-9][0-9]{0,17})")
 VALID = "valid"
 ROWS_PER_QUERY = 500  # rows per query: databases limit the number of parameters
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.oauth")
 
 
-def look_up_all(requests: Sequence[tuple[str, Server]]) -> list[Principal | Exception | None]:
-    return find_principals(requests, SECRET, _rows, _principal)
-
-
-class PersonalAccessTokens(LookupVerifier):
+class PersonalAccessTokens(RowVerifier):
     """The ``TokenVerifier`` for tokens made in the admin or by ``manage.py mcp_token``."""
 
-    @batched(look_up_all)
-    def lookup(self, token: str, server: Server) -> Principal | None:
-        (found,) = look_up_all([(token, server)])
-        if isinstance(found, Exception):
-            raise found
-        return found
+    token_format = SECRET
+
+    def find(self, tokens: Sequence[str]) -> list[Token | None]:
+        """Return the token of each secret with its user, by one query, or None.
+
+        A secret that occurs twice gets two instances, because the project's code may change the
+        user.
+        """
+        user_model, alias = get_user_model(), router.db_for_read(Token)
+        # A filter of the project's manager may depend on the time.
+        is_constant = not user_model._default_manager.all().query.where
+        digests = [Token.digest_of(secret) for secret in tokens]
+        rows = fetch(alias, _by_digest, digests, user_model, is_constant=is_constant)
+        return [_token(alias, user_model, row) for row in rows]
+
+    def principal_of(self, row: Token, server: Server) -> Principal | None:
+        """Return the principal of a token's row; None if the token is not valid at ``server``."""
+        if reason := _rejection_reason(row, server, timezone.now()):
+            logger.info("Access token rejected: token=%s reason=%s", row.pk, reason)
+            return None
+        uses.note(row.pk, row.last_used)
+        auth = Auth(frozenset(row.scopes), key=row.auth_key, expires=row.expires)
+        return Principal(row.user, auth)
 
     def still_valid(self, keys: Collection[str]) -> dict[str, bool]:
         """Return for each principal of a personal token whether the token is still valid.
@@ -71,32 +84,21 @@ class PersonalAccessTokens(LookupVerifier):
 def _user_and_token_pk(key: str) -> tuple[str, int] | None:
     """Return the user's key and the token's primary key from a principal's key, or None."""
     user, application, token = key_parts(key) or ("", "", "")
-    found = KEY.fullmatch(token)
-    return (user, int(found[1])) if found and not application else None
+    pk = Token.pk_of(token)
+    return (user, pk) if pk is not None and not application else None
 
 
 def _valid_tokens(pks: Collection[int]) -> QuerySet[Token]:
     # ``expires`` is not checked: a call that began before continues, and its client fetches the
     # response with a new token.
-    return _of_visible_users(Token.objects.select_related("user").filter(pk__in=pks, revoked=None))
-
-
-def _rows(secrets: Sequence[str]) -> list[Token | None]:
-    """Return the token of each secret with its user, by one query, or None.
-
-    A secret that occurs twice gets two instances, because the project's code may change the user.
-    """
-    user_model, alias = get_user_model(), router.db_for_read(Token)
-    # A filter of the project's manager may depend on the time.
-    is_constant = not user_model._default_manager.all().query.where
-    digests = [Token.digest_of(secret) for secret in secrets]
-    rows = fetch(alias, _by_digest, digests, user_model, is_constant=is_constant)
-    return [_token(alias, user_model, row) for row in rows]
+    return _with_visible_users(
+        Token.objects.select_related("user").filter(pk__in=pks, revoked=None)
+    )
 
 
 def _by_digest(digests: Sequence[str], user_model: Any) -> QuerySet[Any]:
     users = (f"user__{name}" for name in column_names(user_model))
-    found = _of_visible_users(Token.objects.filter(digest__in=digests))
+    found = _with_visible_users(Token.objects.filter(digest__in=digests))
     return found.values_list("digest", *column_names(Token), *users)
 
 
@@ -110,17 +112,7 @@ def _token(alias: str, user_model: Any, row: Sequence[Any] | None) -> Token | No
     return cast(Token, token)
 
 
-def _principal(row: Token, server: Server) -> Principal | None:
-    """Return the principal of a token's row; None if the token is not valid at ``server``."""
-    if reason := _rejection_reason(row, server, timezone.now()):
-        logger.info("Access token rejected: token=%s reason=%s", row.pk, reason)
-        return None
-    uses.note(row.pk, row.last_used)
-    auth = Auth(frozenset(row.scopes), key=f"token-{row.pk}", expires=row.expires)
-    return Principal(row.user, auth)
-
-
-def _of_visible_users(tokens: QuerySet[Any]) -> QuerySet[Any]:
+def _with_visible_users(tokens: QuerySet[Any]) -> QuerySet[Any]:
     """Leave out tokens of users that the project's default manager hides."""
     users = get_user_model()._default_manager.all()
     return tokens.filter(user__in=users) if users.query.where else tokens
@@ -161,11 +153,16 @@ def revoke(tokens: QuerySet[Token]) -> int:
     """
     from ..changes import permission_changes  # commands import this module, and need no changes
 
-    using = router.db_for_write(Token)
+    using, valid = router.db_for_write(Token), tokens.filter(revoked=None)
     with transaction.atomic(using=using):
-        count = tokens.using(using).filter(revoked=None).update(revoked=timezone.now())
+        ended = list(valid.using(using)) if signals.token_revoked.has_listeners(Token) else []
+        now = timezone.now()
+        count = valid.using(using).update(revoked=now)
         if count:
             permission_changes.record_ended_credentials(using=using)
+        for token in ended:
+            token.revoked = now
+            signals.send_row_signal(signals.token_revoked, Token, token=token)
     return count
 
 

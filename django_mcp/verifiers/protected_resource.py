@@ -226,7 +226,7 @@ def protected_resource_metadata(server: Server) -> Document | None:
     issuing = [one for one in verifiers() if isinstance(one, IssuingVerifier)]
     if not issuing:
         return None
-    scopes = published_scopes(scope for one in issuing for scope in one.asked)
+    scopes = published_scopes(scope for one in issuing for scope in one.advertised_scopes)
     return {
         "resource": resource(server),
         "authorization_servers": list(dict.fromkeys(one.issuer for one in issuing)),

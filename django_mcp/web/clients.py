@@ -21,9 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlencode
 
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
 from ..auth.principal import ChallengingVerifier, verifiers
 
 if TYPE_CHECKING:
+    from django.utils.functional import Promise
+
     from ..declarations.server import Server
 
 PLACEHOLDER = "YOUR_TOKEN"
@@ -105,12 +110,12 @@ class ClientProgram:
     key: str
     name: str
     source: str  # URL of the documentation that this follows
-    where: str
+    where: str | Promise
     file: ConfigFile | None = None
     add: Callable[[str, str, str | None], list[str]] | None = None
     add_stdio: Callable[[str, Sequence[str]], list[str]] | None = None
     link: Callable[[str, str, bool], str] | None = None
-    advice: str = ""
+    advice: str | Promise = ""
 
     def snippet(self, name: str, *, url: str, token: str | None = None) -> Snippet:
         """Return the snippet that connects the client to the server at ``url``.
@@ -120,13 +125,13 @@ class ClientProgram:
         """
         _check(name, token)
         if self.advice:
-            return Snippet(self.advice.format(name=name, url=url), "text", self.where)
+            return Snippet(str(self.advice).format(name=name, url=url), "text", str(self.where))
         shown = PLACEHOLDER if token is None else token
         if self.add is not None:
-            return Snippet(shell(self.add(name, url, shown)), "sh", self.where)
+            return Snippet(shell(self.add(name, url, shown)), "sh", str(self.where))
         assert self.file is not None
         text = self.file.text(name, self.file.http(url, shown))
-        return Snippet(text, self.file.language, self.where)
+        return Snippet(text, self.file.language, str(self.where))
 
     def stdio_snippet(self, name: str, command: Sequence[str]) -> Snippet | None:
         """Return the snippet for a server that the client starts with ``command``.
@@ -135,11 +140,11 @@ class ClientProgram:
         """
         _check(name)
         if self.add_stdio is not None:
-            return Snippet(shell(self.add_stdio(name, command)), "sh", self.where)
+            return Snippet(shell(self.add_stdio(name, command)), "sh", str(self.where))
         if self.file is None:
             return None
         text = self.file.text(name, self.file.stdio(command))
-        return Snippet(text, self.file.language, self.where)
+        return Snippet(text, self.file.language, str(self.where))
 
     def deep_link(self, name: str, url: str, *, asks_token: bool = False) -> str | None:
         """Return the link that opens the client and adds the server; None if it has no such links.
@@ -277,21 +282,21 @@ def vscode_link(name: str, url: str, asks_token: bool) -> str:
     config: Entry = {"name": name, "type": "http", "url": url}
     if asks_token:
         id = f"{name}-token"
+        description = gettext("Access token of %(name)s") % {"name": name}
         token_input = {
-            "id": id, "type": "promptString", "description": f"Access token of {name}",
-            "password": True,
+            "id": id, "type": "promptString", "description": description, "password": True,
         }  # fmt: skip
         config |= {"inputs": [token_input], "headers": bearer(f"${{input:{id}}}")}
     return "vscode:mcp/install?" + quote(json.dumps(config), safe="")
 
 
-CHATGPT = """\
+CHATGPT = _("""\
 Settings, Apps, Advanced settings: switch on Developer mode. Then Apps, Create:
   Name            {name}
   MCP server URL  {url}
   Authentication  OAuth if users sign in at the site, otherwise None
 ChatGPT connects from the internet, so the server needs a public https:// address. ChatGPT cannot
-send a personal access token. Without OAuth it can use only what is public."""
+send a personal access token. Without OAuth it can use only what is public.""")
 
 
 def user_config_paths(folder: str, file: str) -> dict[str, ConfigPath]:
@@ -308,7 +313,7 @@ CLIENTS: tuple[ClientProgram, ...] = (
         "claude-code",
         "Claude Code",
         "https://code.claude.com/docs/en/mcp",
-        "In a terminal, in the folder where you work",
+        _("In a terminal, in the folder where you work"),
         # Its user-wide file also holds its state, so only its own command should change it.
         ConfigFile("mcpServers", remote(type="http"), local(), project=".mcp.json"),
         add=claude_add,
@@ -318,7 +323,7 @@ CLIENTS: tuple[ClientProgram, ...] = (
         "claude-desktop",
         "Claude Desktop",
         "https://modelcontextprotocol.io/docs/develop/connect-local-servers",
-        "claude_desktop_config.json (Settings, Developer, Edit Config); then start it again",
+        _("claude_desktop_config.json (Settings, Developer, Edit Config); then start it again"),
         ConfigFile(
             "mcpServers",
             mcp_remote_entry,
@@ -330,7 +335,7 @@ CLIENTS: tuple[ClientProgram, ...] = (
         "cursor",
         "Cursor",
         "https://cursor.com/docs/mcp",
-        "~/.cursor/mcp.json, or .cursor/mcp.json of a project",
+        _("~/.cursor/mcp.json, or .cursor/mcp.json of a project"),
         ConfigFile(
             "mcpServers",
             remote(),
@@ -344,7 +349,7 @@ CLIENTS: tuple[ClientProgram, ...] = (
         "vscode",
         "VS Code",
         "https://code.visualstudio.com/docs/copilot/reference/mcp-configuration",
-        '.vscode/mcp.json of a folder, or "MCP: Open User Configuration"',
+        _('.vscode/mcp.json of a folder, or "MCP: Open User Configuration"'),
         ConfigFile(
             "servers",
             remote(type="http"),
@@ -358,7 +363,7 @@ CLIENTS: tuple[ClientProgram, ...] = (
         "codex",
         "Codex",
         "https://developers.openai.com/codex/mcp",
-        "~/.codex/config.toml, or .codex/config.toml of a project you trust",
+        _("~/.codex/config.toml, or .codex/config.toml of a project you trust"),
         ConfigFile(
             "mcp_servers",
             remote(headers="http_headers"),
@@ -372,7 +377,7 @@ CLIENTS: tuple[ClientProgram, ...] = (
         "windsurf",
         "Windsurf",
         "https://docs.windsurf.com/windsurf/cascade/mcp",
-        "~/.codeium/windsurf/mcp_config.json; then the refresh button of its MCP panel",
+        _("~/.codeium/windsurf/mcp_config.json; then the refresh button of its MCP panel"),
         ConfigFile(
             "mcpServers",
             remote("serverUrl"),
@@ -384,7 +389,7 @@ CLIENTS: tuple[ClientProgram, ...] = (
         "zed",
         "Zed",
         "https://zed.dev/docs/ai/mcp",
-        "settings.json (zed: open settings), or .zed/settings.json of a project",
+        _("settings.json (zed: open settings), or .zed/settings.json of a project"),
         ConfigFile(
             "context_servers",
             remote(),
@@ -398,14 +403,14 @@ CLIENTS: tuple[ClientProgram, ...] = (
         "chatgpt",
         "ChatGPT",
         "https://developers.openai.com/apps-sdk/deploy/connect-chatgpt",
-        "In its settings",
+        _("In its settings"),
         advice=CHATGPT,
     ),
     ClientProgram(
         "inspector",
         "MCP Inspector",
         "https://modelcontextprotocol.io/docs/tools/inspector",
-        "In a terminal, with Node 22.19 or newer",
+        _("In a terminal, with Node 22.19 or newer"),
         add=inspect,
         add_stdio=inspect_stdio,
     ),

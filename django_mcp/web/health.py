@@ -6,9 +6,13 @@ redirects cannot make them fail. Liveness queries nothing, because a restart doe
 database is down. Readiness checks the database of sessions and that of tokens in a thread, at most
 once per second and event loop, and waits at most ``TIMEOUT_SECONDS`` for it.
 
-The reasons for "not ready" are one word each; the log has the details. "ending": the process shuts
-down. "threads": too many threads are stuck. "heartbeat": the last heartbeat is too old. "database":
-a database cannot be queried. "migrations": a migration of this app is not applied.
+The log has the details of the reasons for "not ready", which are one word each:
+
+- "shutdown": the process shuts down
+- "threads": too many threads are stuck
+- "heartbeat": the last heartbeat is too old
+- "database": a database cannot be queried
+- "migrations": a migration of this app is not applied
 """
 
 from __future__ import annotations
@@ -63,11 +67,11 @@ async def ready(scope: Any, receive: Any, send: Any) -> None:
         await _answer(scope, send, 200, "ready")
 
 
-async def _answer(scope: Any, send: Any, status: int, words: str) -> None:
+async def _answer(scope: Any, send: Any, status: int, text: str) -> None:
     headers = list(PLAIN)
     if scope["method"] not in ("GET", "HEAD"):
-        status, words, headers = 405, "GET or HEAD", [*headers, (b"allow", b"GET, HEAD")]
-    body = f"{words}\n".encode()
+        status, text, headers = 405, "GET or HEAD", [*headers, (b"allow", b"GET, HEAD")]
+    body = f"{text}\n".encode()
     headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body if scope["method"] != "HEAD" else b""})
@@ -83,7 +87,7 @@ class Readiness:
 
     async def problems(self) -> tuple[str, ...]:
         """Return the reasons why the process is not ready, one word each; () if it is ready."""
-        found = tuple(_local_problems()) or tuple(filter(None, [await self._database_problem()]))
+        found = tuple(_local_problems()) or tuple(filter(None, [await self._lookup_problem()]))
         if found != self._logged:
             if found:
                 logger.warning("Not ready: %s", ", ".join(found))
@@ -92,12 +96,13 @@ class Readiness:
             self._logged = found
         return found
 
-    async def _database_problem(self) -> str:
-        """Return why the check of the databases fails, or "". All callers share one check."""
+    async def _lookup_problem(self) -> str:
+        """Return "database", "migrations" or "threads", or "". All callers share one check."""
         loop = asyncio.get_running_loop()
         if self._checking is None and loop.time() - self._checked_at >= CACHE_SECONDS:
             self._checking = loop.create_task(self._check_database())
         if self._checking is not None:
+            # Not ``wait_for``, which would cancel the check that other callers wait for.
             done, _ = await asyncio.wait([self._checking], timeout=TIMEOUT_SECONDS)
             if not done:
                 return "database"
@@ -121,7 +126,7 @@ readiness = Service(Readiness)
 def _local_problems() -> Iterator[str]:
     """Yield the reasons that need no query."""
     if draining().is_shutting_down:
-        yield "ending"
+        yield "shutdown"
     if not threads.is_ready():
         yield "threads"
     if lease.is_doubtful:

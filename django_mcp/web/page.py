@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from django.conf import global_settings
 from django.conf import settings as django_settings
@@ -55,6 +55,7 @@ from ..declarations import permissions
 from ..declarations.content import Icon
 from ..declarations.declaration import Declaration
 from ..declarations.model_resources import ModelResource
+from ..declarations.prompts import Prompt
 from ..declarations.request import Request
 from ..declarations.resources import Resource
 from ..declarations.schema_summary import PropertyLine, lines
@@ -161,6 +162,13 @@ def token_url(user: Any) -> str | None:
     return _reverse_or_none("admin:django_mcp_token_add") if may else None
 
 
+def inspector_url(user: Any, server: Server) -> str | None:
+    """Return the URL of the admin's inspector; None for users who may not use it."""
+    may = _is_staff(user) and user.has_perm("django_mcp.use_inspector")
+    found = _reverse_or_none("admin:django_mcp_inspector_changelist") if may else None
+    return found and f"{found}?{urlencode({'server': server.name})}"
+
+
 def connections_url(user: Any) -> str | None:
     """Return the page that lists a user's connected clients; None if the project has none."""
     return _reverse_or_none("django_mcp_oauth:connections") if user.is_authenticated else None
@@ -239,7 +247,7 @@ def sections(usable: Usable) -> list[Section]:
         Section("resources", gettext("Resources"), gettext("What an assistant can read."),
                 [_resource(one) for one in (*usable.resources, *usable.templates)]),
         Section("prompts", gettext("Prompts"), gettext("Conversations that you can start."),
-                [_entry(one, takes=lines(one._arguments.schema)) for one in usable.prompts]),
+                [_entry(one, takes=_takes(one)) for one in usable.prompts]),
     )  # fmt: skip
     return [section for section in found if section.entries]
 
@@ -251,19 +259,23 @@ def _tool(tool: Tool) -> PageEntry:
         tool,
         effect=effect,
         notes=list(dict.fromkeys([*hints, *_needs(tool)])),
-        takes=lines(tool._arguments.schema),
-        gives=lines(tool._output.schema or {}),
+        takes=_takes(tool),
+        gives=lines(tool._output.schema or {}, translated=True),
     )
 
 
 def _resource(resource: Resource) -> PageEntry:
     gives: list[PropertyLine] = []
     if isinstance(resource, ModelResource):
-        shown = lines(resource._row_schema())
+        shown = lines(resource._row_schema(), translated=True)
         gives = [line for line in shown if line.name.split(".")[0] not in ROW_METADATA]
     notes = [resource.mime_type] if resource.mime_type else []
-    takes = lines(resource._arguments.schema)
+    takes = _takes(resource)
     return _entry(resource, address=resource.uri, notes=notes, takes=takes, gives=gives)
+
+
+def _takes(thing: Prompt | Resource | Tool) -> list[PropertyLine]:
+    return lines(thing._arguments.schema, translated=True)
 
 
 def _needs(thing: Declaration) -> Iterator[str]:
@@ -291,7 +303,7 @@ def paragraphs(text: Any) -> str:
 
 def icon(icons: Iterable[Icon], theme: str = "light") -> Icon | None:
     """Return the first icon for ``theme`` or for any theme; None if there is none."""
-    fitting = [one for one in icons if one.theme in (None, theme)]
+    fitting = [one for one in icons if one.theme in (None, theme) and one.url]
     return next(iter(fitting), None)
 
 
@@ -358,6 +370,7 @@ def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
         "admin_url": admin_url(user),
         "connections_url": connections_url(user),
         "token_url": token_url(user),
+        "inspector_url": inspector_url(user, server),
         "token_command": token_command(user) if _shows_commands(asked) else None,
         "connection_methods": connection_methods(server, url),
         "is_open": is_open(server),

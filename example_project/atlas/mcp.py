@@ -10,12 +10,16 @@ from datetime import date
 from random import randrange
 from typing import Annotated, Any, Literal
 
+from django.contrib import admin
 from pydantic import Field
 
 import django_mcp as mcp
 from django_mcp.bridges.forms import FormTool
+from django_mcp.bridges.ninja import NinjaTools
+from django_mcp.bridges.rest_framework import ViewSetTools
 from django_mcp.bridges.views import ViewTools
-from example_project.atlas import geography, pictures, quiz, trips
+from example_project.atlas import distances, geography, pictures, quiz, trips
+from example_project.atlas.api import CountryViewSet, TripViewSet
 from example_project.atlas.forms import TripDates, TripMove
 from example_project.atlas.icons import emoji
 from example_project.atlas.models import City, Continent, Country, Stop, Trip
@@ -63,6 +67,8 @@ class CountryResource(mcp.ModelResource):
     ]  # fmt: skip
     search_fields = ["name", "capital"]
     filter_fields = ["continent", "population", "currency", "neighbours"]
+    aggregate_fields = ["population", "area"]
+    group_fields = ["continent", "continent__name", "currency"]
     ordering = ["name", "population"]
     icons = [emoji("🏳️")]
 
@@ -103,6 +109,7 @@ class TripResource(mcp.ModelResource):
     readonly_fields = ["starts", "ends"]  # move_trip changes them together with the arrivals
     search_fields = ["title", "notes"]
     filter_fields = ["starts", "status"]
+    group_fields = ["starts", "status"]
     ordering = ["starts"]
     listed = True
     icons = [emoji("🧳")]
@@ -242,7 +249,7 @@ def add_stop(request: mcp.Request, trip: Trip, city: City, arrival: date | None 
         raise mcp.ToolError(str(full)) from None
 
 
-@mcp.tool(permission="atlas.view_trip", read_only=True)
+@mcp.tool(permission="atlas.view_trip", read_only=True, ui="atlas/itinerary.html")
 def itinerary(request: mcp.Request, trip: Trip) -> trips.Itinerary:
     """Tell one of the user's trips leg by leg: ways, distances, nights."""
     return trips.itinerary(trip)
@@ -311,6 +318,51 @@ class TripPages(ViewTools):
     resources = ["trips:page"]
     names = {"trips:calendar": "trip_calendar", "trips:again": "repeat_trip"}
     icons = [emoji("🧳")]
+
+
+# The REST API. Programs use it at /api/, and MCP clients only these actions.
+
+
+@mcp.register(CountryViewSet)
+class CountryApi(ViewSetTools):
+    """Countries by their size, language and currency, which search_country does not have."""
+
+    actions = ["list"]
+    names = {"list": "rank_countries"}
+    descriptions = {"list": "List countries by population or area, the largest first."}
+    icons = [emoji("🏳️")]
+
+
+@mcp.register(TripViewSet)
+class TripApi(ViewSetTools):
+    """What the API does with trips, and no other tool does."""
+
+    permission = "atlas.change_trip"
+    actions = ["reverse"]
+    icons = [emoji("🧳")]
+
+
+@mcp.register(distances.router)
+class DistanceApi(NinjaTools):
+    """Distances from points and along routes, by the API that is written with django-ninja."""
+
+    operations = ["cities_around", "measure_route"]
+    icons = [emoji("📏")]
+
+
+# The admin. Staff see the trips of all users there, and may correct them with the stops.
+
+mcp.register_admin(admin.site, models=[Trip], operations=["update"], prefix="admin_")
+
+
+# A management command, for superusers.
+
+
+def is_superuser(request: mcp.Request) -> bool:
+    return request.user.is_superuser
+
+
+mcp.command_tool("load_atlas", permission=is_superuser, icons=[emoji("🌍")])
 
 
 # Resources.
@@ -390,3 +442,14 @@ def pack(request: mcp.Request, trip: Trip) -> list[mcp.Message]:
         mcp.Message("Gladly. Do you travel with a suitcase or a backpack?", role="assistant"),
         mcp.Message("With a backpack, as light as can be."),
     ]
+
+
+# A second server, at /mcp/tables: the rows, and five tools for all models.
+
+tables = mcp.Server("tables", title="The tables of the atlas", icons=[emoji("🗂️")])
+tables.register(Continent, ContinentResource)
+tables.register(Country, CountryResource)
+tables.register(City, CityResource)
+tables.register(Trip, TripResource)
+tables.register(Stop, StopResource)
+mcp.register_models("atlas", generic=True, server=tables)

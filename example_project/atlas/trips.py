@@ -1,4 +1,4 @@
-"""Operations on trips: add and remove stops, repeat a trip, describe it as an itinerary.
+"""Operations on trips: add and remove stops, repeat or reverse a trip, describe it as an itinerary.
 
 They do not check to whom a trip belongs. Callers fetch it by `Trip.objects.of(user)`.
 """
@@ -123,6 +123,15 @@ def repeat(trip: Trip, starts: date) -> Trip:
         for stop in trip.stops.all()
     )
     return again
+
+
+@transaction.atomic
+def turn_round(trip: Trip) -> None:
+    """Travel a trip in the other direction: its cities change places, and the arrivals stay."""
+    stops = list(trip.stops.order_by("position"))
+    for stop, city in zip(stops, [stop.city_id for stop in reversed(stops)], strict=True):
+        stop.city_id = city
+        stop.save(update_fields=["city"])
 
 
 @transaction.atomic

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.urls import reverse
 
 from django_mcp.admin.log import MAX_VALUE_LENGTH, as_text
-from django_mcp.models import Call, Event, Session, Stream, Switch, Token
+from django_mcp.models import (
+    Approval,
+    AuditEntry,
+    Call,
+    Event,
+    Inspector,
+    Session,
+    Stream,
+    Switch,
+    Token,
+)
 from django_mcp.storage import sessions
 from django_mcp.storage.databases import rows
 
@@ -40,7 +52,7 @@ def pages(recorded_session):
 
 def test_registered_models():
     ours = {model for model in admin.site._registry if model._meta.app_label == "django_mcp"}
-    assert ours == {Session, Stream, Event, Call, Switch, Token}
+    assert ours == {Approval, AuditEntry, Session, Stream, Event, Call, Switch, Token, Inspector}
 
 
 def test_pages_are_shown_with_the_view_permissions(recorded_session, staff):
@@ -81,6 +93,17 @@ def test_session_ids_are_shown_as_the_start_of_their_digest(recorded_session, ro
         recorded_session.session.digest[:12]
         in root.get(page(Session, "change", recorded_session.session.pk)).text
     )
+
+
+def test_page_links_to_no_list_that_the_project_has_not_registered(recorded_session, root):
+    address = page(Session, "change", recorded_session.session.pk)
+    calls = f'href="{page(Call, "changelist")}?session='
+    assert calls in root.get(address).text
+    known = admin.site._registry.pop(Call)
+    try:
+        assert calls not in root.get(address).text
+    finally:
+        admin.site._registry[Call] = known
 
 
 def test_client_info_is_escaped(recorded_session, root):
@@ -129,7 +152,7 @@ def test_session_page_links_to_its_streams_and_calls(recorded_session, root):
             not root.get(f"{page(model, 'changelist')}?{key}={other.pk}").context["cl"].result_list
         )
     html = root.get(page(Stream, "change", recorded_session.stream.pk)).content.decode()
-    assert f"{page(Event, 'changelist')}?stream={recorded_session.stream.pk}" in html
+    assert reverse("admin:django_mcp_stream_messages", args=[recorded_session.stream.pk]) in html
     found = root.get(page(Session, "changelist"), {"q": "7"}).context["cl"].result_list
     assert [session.pk for session in found] == [recorded_session.session.pk]
 
@@ -185,6 +208,42 @@ def test_ending_a_session_needs_the_view_permission(recorded_session, staff):
     assert sessions.find(recorded_session.id) is not None
 
 
+# Cancelling calls.
+
+
+def cancel_calls(client, *calls):
+    body = {"action": "cancel", "_selected_action": [call.pk for call in calls]}
+    return client.post(page(Call, "changelist"), body, follow=True)
+
+
+def test_call_is_cancelled_with_the_permission(recorded_session, staff):
+    client = staff("view_call", "cancel_call")
+    assert "1 call was cancelled." in cancel_calls(client, recorded_session.call).text
+    call = rows(Call).get()
+    assert call.cancelled and call.state == "done"
+    response = rows(Event).order_by("seq").last()
+    assert response.final and json.loads(response.data) == {
+        "jsonrpc": "2.0", "id": "r-1",
+        "error": {"code": -32603, "message": "The call was cancelled by an administrator."},
+    }  # fmt: skip
+    assert rows(Stream).get().closed
+    entry = LogEntry.objects.get()
+    assert entry.user.username == "sam" and entry.get_change_message() == "Cancelled."
+    assert "0 calls were cancelled." in cancel_calls(client, recorded_session.call).text
+    assert rows(Event).count() == 2 and LogEntry.objects.count() == 1
+
+
+def test_cancelling_a_call_needs_its_own_permission(recorded_session, staff):
+    client = staff("view_call", "view_session", "end_session")
+    assert "Cancel selected calls" not in client.get(page(Call, "changelist")).text
+    cancel_calls(client, recorded_session.call)
+    assert cancel_calls(staff("cancel_call", name="sue"), recorded_session.call).status_code == 403
+    assert rows(Call).get().state == "running" and not LogEntry.objects.exists()
+
+
+# More about ending sessions.
+
+
 def test_session_that_has_just_ended_is_not_counted(recorded_session, root, monkeypatch):
     found = sessions.end
 
@@ -228,7 +287,7 @@ def test_lists_can_be_filtered_by_visible_columns(staff, recorded_session):
         (Event, {"stream": recorded_session.stream.pk}),
         (Event, {"final__exact": 0}),
         (Stream, {"session": recorded_session.session.pk}),
-        (Call, {"session": recorded_session.session.pk, "state__exact": "running"}),
+        (Call, {"session": recorded_session.session.pk, "state": "running"}),
         (Session, {"server": "default", "revision": "2025-11-25"}),
     ):
         answer = sam.get(page(model, "changelist"), query)

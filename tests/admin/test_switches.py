@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.test import override_settings
 from django.urls import reverse
+from oauth2_provider.models import get_application_model
 
 from django_mcp.auth import kill_switches
+from django_mcp.auth.principal import anonymous
 from django_mcp.conf import Scope
 from django_mcp.models import Switch
 
@@ -16,6 +18,11 @@ pytestmark = pytest.mark.urls("tests.admin.urls")
 
 LIST, ADD, DECISIONS = (f"/admin/django_mcp/switch/{end}" for end in ("", "add/", "decisions/"))
 REFUND = {"what": "default|tool:refund", "reason": "It is broken."}
+
+
+def is_off(thing):
+    kill_switches.refresh()
+    return kill_switches.find("default", thing, anonymous()) is not None
 
 
 def form(answer):
@@ -33,13 +40,11 @@ def test_tool_is_switched_off_and_on(staff):
     row = Switch.objects.get()
     assert (row.server, row.thing, row.reason) == ("default", "tool:refund", "It is broken.")
     assert row.by.username == "sam"
-    kill_switches.refresh()
-    assert kill_switches.is_off("default", "tool:refund")
+    assert is_off("tool:refund")
     assert "tool:refund" in client.get(LIST).text
     away = reverse("admin:django_mcp_switch_delete", args=[row.pk])
     assert client.post(away, {"post": "yes"}).status_code == 302
-    kill_switches.refresh()
-    assert not kill_switches.is_off("default", "tool:refund")
+    assert not is_off("tool:refund")
     assert [entry.action_flag for entry in LogEntry.objects.order_by("pk")] == [1, 3]
 
 
@@ -69,6 +74,33 @@ def test_declaration_cannot_be_switched_off_twice(staff):
     answer = client.post(ADD, REFUND)
     assert "already switched off" in str(form(answer).errors)
     assert Switch.objects.count() == 1
+
+
+def test_tool_is_switched_off_for_a_group_and_a_client(staff, alice):
+    interns = Group.objects.create(name="<b>interns</b>")
+    Application = get_application_model()
+    agent = Application.objects.create(client_type="public", authorization_grant_type="password")
+    client = staff("add_switch", "view_switch")
+    for audience in ({"group": interns.pk}, {"client": agent.client_id}, {}):
+        assert client.post(ADD, REFUND | audience).status_code == 302
+        answer = client.post(ADD, REFUND | audience)
+        assert "already switched off" in str(form(answer).errors)
+    rows = Switch.objects.order_by("pk").values_list("group", "client")
+    assert list(rows) == [(str(interns.pk), ""), ("", agent.client_id), ("", "")]
+    page = client.get(LIST).text
+    assert "the group &lt;b&gt;interns&lt;/b&gt;" in page and "everybody" in page
+    assert f"the client {agent.client_id}" in page
+    key = interns.pk
+    interns.delete()
+    assert f"the group {key}" in client.get(LIST).text
+
+
+def test_switch_for_an_unknown_client_or_group_is_rejected(staff):
+    """It would apply to nobody, and the administrator would rely on it."""
+    client = staff("add_switch", "view_switch")
+    for name in ("client", "group"):
+        assert form(client.post(ADD, REFUND | {name: "99"})).errors[name]
+    assert not Switch.objects.exists()
 
 
 @pytest.mark.parametrize("held", [[], ["view_switch"]])
@@ -115,6 +147,15 @@ def test_page_shows_decisions_for_a_token_with_scopes(staff, alice):
         assert not found.allowed and "told to request write read" in found.reason
         broad = row_of(client.get(DECISIONS, asked | {"scopes": ["read", "write"]}), "refund")
         assert broad.allowed
+
+
+def test_page_shows_decisions_for_a_client(staff, alice):
+    Switch.objects.create(server="default", thing="tool:refund", client="agent")
+    client = staff("view_switch", "view_user")
+    asked = {"user": "alice", "server": "default"}
+    assert row_of(client.get(DECISIONS, asked | {"client": "other"}), "refund").allowed
+    found = row_of(client.get(DECISIONS, asked | {"client": "agent"}), "refund")
+    assert not found.allowed and found.reason.endswith("tool:refund, for the client agent")
 
 
 def test_page_shows_decisions_for_anonymous_clients(staff):

@@ -132,7 +132,10 @@ def test_staff_can_create_tokens_only_for_themselves(staff):
 def test_superuser_can_create_tokens_for_any_user(root, alice):
     assert 'name="user"' in root.get(ADD).text
     answer = root.post(ADD, form(user=alice.pk))
-    assert "acts as alice" in answer.text and Token.objects.get().user == alice
+    token = Token.objects.get()
+    assert "acts as alice" in answer.text and token.user == alice
+    assert token.issued_by.username == "root"
+    assert "Issued by" in root.get(page(token)).text
 
 
 def test_creating_a_token_needs_the_permission(staff):

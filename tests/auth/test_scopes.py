@@ -63,7 +63,7 @@ def test_scope_descriptions_may_be_lazy():
 
 def test_scope_is_immutable():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        mcp.Scope("Look").words = "Rule"
+        mcp.Scope("Look").description = "Rule"
 
 
 # What one covers.

@@ -8,12 +8,11 @@ import pytest
 from django import forms
 
 from django_mcp.bridges.api_endpoints import (
-    QueryParameter,
-    _of_form_field,
+    _parameters_of_form_field,
     attribute_chains,
     functions_in,
-    query_string,
 )
+from django_mcp.bridges.api_tools import QueryParameter, query_string
 
 
 class Base:
@@ -114,5 +113,5 @@ def test_query_string_repeats_or_joins_lists():
     ],
 )  # fmt: skip
 def test_schema_of_a_filter(field, schema):
-    (parameter,) = _of_form_field("x", field)
+    (parameter,) = _parameters_of_form_field("x", field)
     assert (parameter.schema, parameter.required) == (schema, field.required)

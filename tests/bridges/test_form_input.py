@@ -398,6 +398,71 @@ def test_list_with_a_hidden_row_is_refused(find, rows, alice):
     )
 
 
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("is_linked", [True, False])
+def test_empty_list_does_not_reveal_whether_hidden_links_remain(
+    find, rows, alice, required, is_linked
+):
+    """The form keeps hidden links. So it would get a value only if there are some."""
+    seen, _, hidden = rows
+    visible = [seen] if is_linked else []
+
+    class Links(forms.Form):
+        whom = forms.ModelMultipleChoiceField(Customer.objects.all(), required=required)
+
+    results = []
+    for linked in ([*visible, hidden], visible):
+        with CaptureQueriesContext(connection) as queries:
+            form = FormInput(Links, find).form(
+                make_request(alice), {"whom": []}, initial={"whom": linked}
+            )
+            lines = errors(form) if not form.is_valid() else []
+        results.append((lines, len(queries)))
+        if not required:
+            assert list(form.cleaned_data["whom"]) == [one for one in linked if one == hidden]
+    assert results[0] == results[1]
+    assert bool(results[0][0]) == required
+
+
+def test_list_does_not_reveal_whether_all_links_are_hidden(find, rows, alice):
+    seen, _, hidden = rows
+    numbers = set()
+    for linked in ([hidden], []):
+        with CaptureQueriesContext(connection) as queries:
+            found = cleaned_data(
+                PickMany, {"whom": [seen.pk]}, alice, find, initial={"whom": linked}
+            )
+        assert set(found["whom"]) == {seen, *linked}
+        numbers.add(len(queries))
+    assert len(numbers) == 1
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_kept_links_do_not_reveal_whether_all_are_hidden(find, alice, invoice, required):
+    class Links(forms.ModelForm):
+        tags = forms.ModelMultipleChoiceField(Tag.objects.all(), required=required)
+
+        class Meta:
+            model = Invoice
+            fields = ["number", "tags"]
+
+    secret = Tag.objects.create(label="secret")
+    numbers = set()
+    for linked in ([secret], []):
+        invoice.tags.set(linked)
+        with CaptureQueriesContext(connection) as queries:
+            cleaned_data(Links, {"number": "A-7"}, alice, find, instance=invoice)
+        numbers.add(len(queries))
+    assert len(numbers) == 1
+
+
+def test_form_without_an_initial_value_runs_no_query_for_links(find, rows, alice):
+    """A new row has no links, so there is nothing to hide."""
+    with CaptureQueriesContext(connection) as queries:
+        cleaned_data(PickMany, {"whom": [rows[0].pk]}, alice, find)
+    assert len(queries) == 2  # of the resource and of the form
+
+
 @pytest.mark.parametrize(
     "value", ["x", "model://shop/tag/1", True, {}, [1], 1.5, "a\0b", "9" * 5000]
 )

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 import django_mcp as mcp
 from django_mcp.bridges.forms import FormTool
-from django_mcp.declarations.permissions import decide
+from django_mcp.declarations.declaration import decide
 from tests.client import RpcError
 from tests.declarations.helpers import problem_ids, single_problem, valid_catalog
 from tests.http import HttpClient

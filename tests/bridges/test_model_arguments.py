@@ -12,7 +12,7 @@ from django.core.files.storage import default_storage
 from django.db import connection, models
 
 import django_mcp as mcp
-from django_mcp.bridges.model_arguments import UNCHANGED, TypeInput, limits
+from django_mcp.bridges.model_arguments import UNCHANGED, FieldTypeArgument, limits
 from django_mcp.declarations.schemas import violations
 from tests.declarations.helpers import valid_catalog
 from tests.shop.models import Invoice, Sample
@@ -152,7 +152,7 @@ def test_depth_of_json_is_limited(bills, invoice):
     bills.text("update_invoice", invoice=invoice.pk, metadata=deep)
     assert Invoice.objects.get().metadata == deep
     words = bills.failure("update_invoice", invoice=invoice.pk, metadata=[deep])
-    assert words == "Invalid arguments. metadata: It has more than 30 levels."
+    assert words == "Invalid arguments. metadata: The JSON has more than 30 nested levels."
 
 
 def test_null_for_a_json_field_is_refused(bills, invoice):
@@ -165,14 +165,14 @@ def test_null_for_a_json_field_is_refused(bills, invoice):
 def test_bytes_are_base64_and_compared_with_the_row():
     field = models.BinaryField(null=True, blank=True, editable=True)
     field.set_attributes_from_name("blob")
-    argument, row = TypeInput("blob", field), Sample(blob=memoryview(b"hello"))
+    argument, row = FieldTypeArgument("blob", field), Sample(blob=memoryview(b"hello"))
     assert argument.schema() == {
         "type": ["string", "null"], "contentEncoding": "base64",
     }  # fmt: skip
     assert argument.read(TEXT) == b"hello" and argument.read(None) is None
-    assert argument.change(None, row, b"hello") is UNCHANGED
-    assert argument.change(None, row, b"bye") == b"bye"
-    assert argument.change(None, Sample(), None) is UNCHANGED
+    assert argument.changed_value(None, row, b"hello") is UNCHANGED
+    assert argument.changed_value(None, row, b"bye") == b"bye"
+    assert argument.changed_value(None, Sample(), None) is UNCHANGED
     with pytest.raises(ValueError, match="This is not base64"):
         argument.read("hello!")
 

@@ -8,11 +8,12 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
 from django.core.exceptions import ValidationError
-from django.db import models
+from django.db import connection, models
 from django.db.models import ProtectedError
+from django.test.utils import CaptureQueriesContext
 
 import django_mcp as mcp
-from django_mcp.declarations.permissions import decide
+from django_mcp.declarations.declaration import decide
 from django_mcp.declarations.schemas import problem
 from tests.announcing import observing
 from tests.client import RpcError
@@ -537,6 +538,20 @@ def test_relations_to_hidden_rows_are_kept(bills, invoice):
     ):
         words = client.failure(tool, **more, tags=[seen.pk, secret.pk])
         assert words == f"There is no tag {secret.pk}."
+
+
+def test_number_of_queries_does_not_reveal_whether_all_links_are_hidden(bills, invoice):
+    seen, secret = Tag.objects.create(label="seen"), Tag.objects.create(label="secret")
+    client = bills()
+    for tags in ([], [seen.pk]):
+        numbers = set()
+        for linked in ([secret], []):
+            invoice.tags.set(linked)
+            with CaptureQueriesContext(connection) as queries:
+                data(client.call("update_invoice", invoice=invoice.pk, tags=tags))
+            assert {tag.pk for tag in invoice.tags.all()} == {*tags, *(tag.pk for tag in linked)}
+            numbers.add(len(queries))
+        assert len(numbers) == 1, tags
 
 
 def test_relations_to_rows_without_object_permission_are_kept(bills, invoice):

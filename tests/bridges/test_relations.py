@@ -101,10 +101,85 @@ def test_limit_choices_to_is_enforced(write, invoice, monkeypatch):
                    (Customer, ["name"]), operations=["update"],
                    operation_permissions={"update": mcp.AUTHENTICATED})  # fmt: skip
     words = client.failure("update_invoice", invoice=invoice.pk, tags=[good.pk, bad.pk])
-    assert words == "Invalid arguments. tags: One of them cannot be chosen."
+    assert words == "Invalid arguments. tags: A row cannot be chosen for this field."
     words = client.failure("update_invoice", invoice=invoice.pk, tags=[good.pk])
     assert words.startswith("customer: ") and not invoice.tags.exists()
     invoice.customer.name = "Nobody"
     invoice.customer.save()
     client.text("update_invoice", invoice=invoice.pk, tags=[good.pk, good.pk])
     assert invoice.tags.get() == good
+
+
+class SomeTags(ReadOnly):
+    fields = ["label"]
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).exclude(label__startswith="hidden")
+
+
+class PermittedTags(ReadOnly):
+    fields = ["label"]
+
+    def has_object_permission(self, request, obj, action):
+        return not obj.label.startswith("hidden")
+
+
+class ForbiddenTags(ReadOnly):
+    fields = ["label"]
+    permission = staticmethod(lambda request: False)
+
+
+class Tagged(ReadOnly):
+    fields = ["number", "tags", "tags__label"]
+    filter_fields = ["tags", "tags__label"]
+
+
+class Companies(ReadOnly):
+    fields = ["name", "customers"]
+
+
+def found(client, **arguments):
+    return read(client.text("search_invoice", **arguments))["results"]
+
+
+@pytest.mark.parametrize("tags", [SomeTags, PermittedTags, ForbiddenTags])
+def test_related_rows_that_the_user_cannot_see_are_not_shown(server, connect, alice, invoice, tags):
+    seen, hidden = (Tag.objects.create(label=label) for label in ("seen", "hidden"))
+    invoice.tags.set([seen, hidden])
+    for model, resource in ((Tag, tags), (Invoice, Tagged)):
+        server.register(model, resource)
+
+    @server.tool(permission=mcp.AUTHENTICATED)
+    def pay(request: mcp.Request, invoice: Invoice) -> Invoice:
+        """Pay."""
+        return invoice
+
+    client = connect(alice, server=server)
+    uri = f"model://shop/invoice/{invoice.pk}"
+    (content,) = client.request("resources/read", uri=uri)["contents"]
+    keys, labels = ([], []) if tags is ForbiddenTags else ([seen.pk], ["seen"])
+    for row in (
+        *found(client),
+        read(content["text"]),
+        read(client.text("pay", invoice=invoice.pk)),
+    ):
+        assert (row["tags"], row["tags__label"]) == (keys, labels)
+    for arguments in ({"tags": hidden.pk}, {"tags__in": [hidden.pk]}):
+        assert found(client, **arguments) == []
+    if tags is not PermittedTags:  # no query can check object permission
+        assert found(client, tags__label="hidden") == []
+    assert len(found(client, tags__in=[seen.pk, hidden.pk])) == len(keys)
+
+
+def test_reverse_relation_shows_only_rows_that_the_user_can_see(server, connect, alice, invoice):
+    class Own(Customers):
+        def get_queryset(self, request):
+            return super().get_queryset(request).exclude(notes="hunter2")
+
+    Customer.objects.create(company=invoice.company, name="Dora", notes="hunter2")
+    server.register(Customer, Own)
+    server.register(Company, Companies)
+    client = connect(alice, server=server)
+    uri = f"model://shop/company/{invoice.company_id}"
+    (content,) = client.request("resources/read", uri=uri)["contents"]
+    assert read(content["text"])["customers"] == [invoice.customer_id]

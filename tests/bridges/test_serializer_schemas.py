@@ -12,6 +12,7 @@ from rest_framework import serializers
 from rest_framework.renderers import JSONRenderer
 
 from django_mcp.bridges.serializer_schemas import SerializerInput, anything, output_schema
+from django_mcp.declarations.redaction import Redaction
 from django_mcp.declarations.schemas import violations
 from tests.shop.models import Badge, Company, Customer, Invoice, Note, Sample, Tag, Wearer
 
@@ -253,6 +254,28 @@ def test_annotations_of_method_fields_are_types():
 def test_secrets_are_found_in_nested_serializers():
     nested = type("Login", (serializers.Serializer,), {"password": serializers.CharField()})
     assert SerializerInput(serializer(login=nested())).secrets == ["password"]
+
+
+def hinted(hint, **options):
+    """Return a field with a hint of drf-spectacular."""
+    attributes = {"_spectacular_annotation": {"field": hint}}
+    return type("Hinted", (serializers.CharField,), attributes)(**options)
+
+
+@pytest.mark.parametrize("field", [
+    serializers.CharField(write_only=True),
+    serializers.CharField(style={"input_type": "password"}),
+    serializers.CharField(write_only=True, allow_blank=True, allow_null=True),
+    serializers.ListField(child=serializers.CharField(style={"input_type": "password"})),
+    hinted({"type": "string"}, write_only=True),
+    hinted({"type": "string", "format": "password"}),
+    hinted({"type": "string", "writeOnly": True}),
+])  # fmt: skip
+def test_write_only_and_password_fields_are_not_stored(field):
+    redaction = Redaction(SerializerInput(serializer(x=field, y=serializers.CharField())).schema)
+    value = ["hunter2"] if isinstance(field, serializers.ListField) else "hunter2"
+    assert "hunter2" not in repr(redaction.of({"x": value}))
+    assert redaction.of({"y": "text"}) == {"y": "text"}
 
 
 MODELS = [Badge, Company, Customer, Invoice, Note, Sample, Tag, Wearer]

@@ -7,7 +7,7 @@ from django.db import models
 from django.test.utils import isolate_apps
 
 import django_mcp as mcp
-from django_mcp.bridges.model_arguments import fields_of
+from django_mcp.bridges import model_arguments
 from tests.declarations.helpers import problem_ids, single_problem, valid_catalog
 from tests.shop.models import (
     Badge,
@@ -348,4 +348,4 @@ def test_columns_of_a_foreign_object_are_not_accepted(kind):
 
     resource = Rows()
     resource.model, resource.fields = Line, ["one", "two", "text"]
-    assert [name for name, _ in fields_of(resource)] == ["two", "text"]
+    assert [name for name, _ in model_arguments.writable_fields(resource)] == ["two", "text"]

@@ -140,7 +140,7 @@ def test_client_with_a_site_redirect_is_verified(site, home, page):  # noqa: F81
     marks, words = described_client(page)
     # A test before this one may have let the site read the document, which it keeps.
     assert marks == [HOST, "verified"] and home.read > 0
-    assert "Its name for itself is “Agent Jones”." in words
+    assert "It calls itself “Agent Jones”." in words
     assert f"It is described by a document at {HOST}." in words
     allow(page, home)
     assert client.said.result(SECONDS) == "alice" and is_known_by_its_document(client.agent)

@@ -10,8 +10,9 @@ from typing import Any
 from django.contrib.auth.models import AnonymousUser
 
 from django_mcp.auth.principal import Principal
+from django_mcp.calls.interaction import connection_of
 from django_mcp.calls.session_calls import call_manager
-from django_mcp.calls.session_output import PostResponse, connection_of
+from django_mcp.calls.session_output import PostResponse
 from django_mcp.models import Call, Event, Session, Stream
 from django_mcp.protocol.connection import Answered, Cancelled
 from django_mcp.storage import leases, sessions, streams

@@ -32,7 +32,7 @@ def test_request_contains_what_the_call_contains(server, revision):
     one = run(server, made, host="shop.example")
     request = one.request
     assert one.params == {"name": "x"} and request.server is server
-    assert (request.revision, request.host) == (revision, "shop.example")
+    assert (request.revision, request._host) == (revision, "shop.example")
     assert request.client_info["name"] == "c" and request.meta == {"example.com/a": 1}
     assert request.can.roots and not request.can.sample and not request.cancelled
     assert request.user.is_anonymous

@@ -7,7 +7,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.db import OperationalError, connection
 
 from django_mcp.auth.principal import Auth, Principal
-from django_mcp.calls.callers import SessionCaller, load_all
+from django_mcp.calls.callers import SessionCaller, load_principals
 from django_mcp.models import Call, Session
 from tests.oauth.tokens import application
 
@@ -23,7 +23,7 @@ def asked(loop, caller) -> Principal:
 
 def test_first_run_uses_the_principal_of_the_request_and_later_runs_reload_it(loop, alice):
     principal = Principal(alice, Auth(frozenset({"read"}), key="7"))
-    caller = SessionCaller.of(principal)
+    caller = SessionCaller.from_principal(principal)
     assert asked(loop, caller) is principal
     again = asked(loop, caller)
     assert again == principal and again.user is not alice and again.auth is principal.auth
@@ -31,14 +31,14 @@ def test_first_run_uses_the_principal_of_the_request_and_later_runs_reload_it(lo
 
 
 def test_anonymous_caller_stays_anonymous(loop):
-    caller = SessionCaller.of(Principal(AnonymousUser()))
+    caller = SessionCaller.from_principal(Principal(AnonymousUser()))
     assert caller.user is None and caller.scopes is None
     for _ in range(2):
         assert asked(loop, caller).key == ""
 
 
 def test_deleted_or_inactive_user_is_treated_as_anonymous(loop, alice, bob):
-    callers = [SessionCaller.of(Principal(user)) for user in (alice, bob)]
+    callers = [SessionCaller.from_principal(Principal(user)) for user in (alice, bob)]
     for caller in callers:
         asked(loop, caller)
     alice.delete()
@@ -51,13 +51,13 @@ def test_deleted_or_inactive_user_is_treated_as_anonymous(loop, alice, bob):
 def test_stored_call_restores_its_principal(loop, alice):
     principal = Principal(alice, Auth(frozenset({"read", "write"}), key="a:b"))
     session = Session(owner=principal.key)
-    call = Call(user=str(alice.pk), scopes=SessionCaller.of(principal).scopes)
-    found = asked(loop, SessionCaller.named(session, call))
+    call = Call(user=str(alice.pk), scopes=SessionCaller.from_principal(principal).scopes)
+    found = asked(loop, SessionCaller.from_call(session, call))
     assert found.key == principal.key and found.auth.scopes == {"read", "write"}
 
 
 def test_stored_call_without_owner_is_anonymous(loop):
-    assert asked(loop, SessionCaller.named(Session(owner=""), Call())).key == ""
+    assert asked(loop, SessionCaller.from_call(Session(owner=""), Call())).key == ""
 
 
 @pytest.mark.parametrize("key", ["no number", "", "9" * 30])
@@ -66,7 +66,7 @@ def test_invalid_principal_key_is_anonymous(loop, key):
 
 
 def test_database_outage_does_not_make_the_caller_anonymous(loop, alice):
-    caller = SessionCaller.kept(str(alice.pk), ["read"], Principal(alice).key)
+    caller = SessionCaller.from_stored(str(alice.pk), ["read"], Principal(alice).key)
     broken = iter([OperationalError("The server is gone.")])
 
     def away(execute, *statement):
@@ -90,7 +90,7 @@ def client(settings):
 def kept_of(user, client) -> tuple[Principal, SessionCaller]:
     """As the request brought it, and as a row names it."""
     principal = Principal(user, Auth(frozenset({"mcp"}), client))
-    return principal, SessionCaller.kept(str(user.pk), ["mcp"], principal.key)
+    return principal, SessionCaller.from_stored(str(user.pk), ["mcp"], principal.key)
 
 
 def test_stored_call_restores_the_application_of_its_token(loop, alice, client):
@@ -120,5 +120,5 @@ def test_all_callers_are_loaded_with_applications_by_two_queries(
     for row, one in zip(rows, (hers, his), strict=True):
         row.owner = one.key
     with django_assert_num_queries(2):
-        found = load_all(dict(enumerate(rows)))
+        found = load_principals(dict(enumerate(rows)))
     assert found == {0: hers, 1: his}

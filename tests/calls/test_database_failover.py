@@ -52,7 +52,7 @@ def proxy(monkeypatch):
     monkeypatch.setitem(given, "PORT", str(made.port))
     yield made
     made.refusals = 0
-    for pool in threads.all():
+    for pool in threads.pools():
         pool.shutdown()
     made.close()
 

@@ -6,9 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.utils.translation import gettext_lazy
 
 import django_mcp as mcp
 from django_mcp.declarations.cursors import seal
+from django_mcp.declarations.declaration import MAX_ENCODED_DEFINITIONS
+from django_mcp.models import Switch
+from django_mcp.protocol.revisions import REVISIONS, encode_result
 from tests.client import RpcError
 from tests.shop.models import Note, Tag
 
@@ -94,12 +98,18 @@ def test_cursor_at_an_item_that_became_forbidden_stays_valid(connect, server, sm
     assert names(page["tools"]) == ["tool2", "tool3"]
 
 
+def deploy(server):
+    """Make the server read its list of tools again, as a new process does."""
+    del server._catalog.tool_list
+
+
 def test_cursor_at_a_removed_item_stays_valid(connect, server, small_pages):
     for number in range(6):
         declare(server, "tools", f"tool{number}")
     client = connect(server=server)
     cursor = client.request("tools/list")["nextCursor"]
-    del server._catalog.tools["tool1"]  # as after a deployment
+    del server._catalog.tools["tool1"]
+    deploy(server)
     page = client.request("tools/list", cursor=cursor)
     assert names(page["tools"]) == ["tool3", "tool4"]
 
@@ -112,8 +122,109 @@ def test_list_ends_if_all_later_items_were_removed(connect, server, small_pages)
     kept = server._catalog.tools.pop("tool0")
     server._catalog.tools.clear()
     server._catalog.tools["tool0"] = kept
+    deploy(server)
     page = client.request("tools/list", cursor=cursor)
     assert page["tools"] == [] and "nextCursor" not in page
+
+
+# What is kept between requests and what is not.
+
+
+@pytest.mark.parametrize("kind", ["tools", "prompts", "templates"])
+def test_definitions_are_in_the_form_of_each_revision(connect, server, kind, revision):
+    method, member = LISTS[kind]
+    declare(server, kind, "thing")
+    thing = next(iter(getattr(server._catalog, kind).values()))
+    thing.title, thing.description, thing.meta = "Thing", "What it is for.", {"shop.x/key": "v"}
+    thing.icons = [mcp.Icon("https://shop.example/icon.png")]
+    expected = encode_result(REVISIONS[revision], method, {member: [thing._definition()]})
+    for _ in range(2):
+        assert connect(server=server, revision=revision).request(method)[member] == expected[member]
+
+
+def test_definitions_are_in_the_language_of_each_request(connect, server, settings):
+    settings.USE_I18N = True
+    server.tool(name="thing", title=gettext_lazy("Monday"), permission=mcp.PUBLIC)(
+        lambda request: 1
+    )
+    client = connect(server=server)
+    for _ in range(2):
+        for around, title in (([], "Monday"), (["tests.calls.around.in_german"], "Montag")):
+            settings.DJANGO_MCP = {"AROUND": around}
+            assert client.request("tools/list")["tools"][0]["title"] == title
+
+
+def test_kept_definitions_are_limited(connect, server):
+    declare(server, "tools", "thing")
+    thing = server._catalog.tools["thing"]
+    for number in range(2 * MAX_ENCODED_DEFINITIONS):
+        thing.title = f"Title {number}"
+        [shown] = connect(server=server).request("tools/list")["tools"]
+        assert shown["title"] == thing.title
+    assert len(thing._encoded_definitions) <= MAX_ENCODED_DEFINITIONS
+
+
+class CountingUser:
+    pk, is_authenticated, is_active = 1, True, True
+
+    def __init__(self):
+        self.asked, self.granted = [], {"shop.view_tag"}
+
+    def has_perm(self, name):
+        self.asked.append(name)
+        return name in self.granted
+
+
+def test_permission_is_checked_once_for_each_codename_and_request(connect, server):
+    for number in range(4):
+        declare(server, "tools", f"tag{number}", "shop.view_tag")
+        declare(server, "tools", f"note{number}", "shop.view_note")
+    client, user = connect(server=server), CountingUser()
+    client.user = user
+    assert names(client.request("tools/list")["tools"]) == [f"tag{n}" for n in range(4)]
+    assert sorted(user.asked) == ["shop.view_note", "shop.view_tag"]
+    user.granted = {"shop.view_note"}  # the next list shows the change
+    assert names(client.request("tools/list")["tools"]) == [f"note{n}" for n in range(4)]
+    assert len(user.asked) == 4
+
+
+def test_permission_functions_are_asked_for_each_tool_and_request(connect, server):
+    asked = []
+
+    def odd(request):
+        asked.append(request)
+        return len(asked) % 2
+
+    class Special(mcp.Tool):
+        name = "special"
+        permission = "shop.view_tag"
+
+        def has_permission(self, request):
+            return odd(request)
+
+        def handle(self, request: mcp.Request) -> str:
+            return ""
+
+    server.register(Special)
+    for number in range(2):
+        declare(server, "tools", f"tool{number}", odd)
+    declare(server, "tools", "plain", "shop.view_tag")
+    client = connect(server=server)
+    client.user = CountingUser()
+    assert names(client.request("tools/list")["tools"]) == ["special", "tool1", "plain"]
+    assert names(client.request("tools/list")["tools"]) == ["tool0", "plain"]
+    assert len(asked) == 6
+
+
+def test_switched_off_tool_is_not_listed_with_others_of_its_permission(connect, server, db):
+    for number in range(3):
+        declare(server, "tools", f"tool{number}")
+    client = connect(server=server)
+    for off in range(3):
+        switch = Switch.objects.create(server=server.name, thing=f"tool:tool{off}")
+        shown = names(client.request("tools/list")["tools"])
+        assert shown == [f"tool{number}" for number in range(3) if number != off]
+        switch.delete()
 
 
 # Rows.

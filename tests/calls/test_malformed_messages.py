@@ -210,7 +210,7 @@ def batch(draw: Any, writer: MessageWriter) -> Step:
 @pytest.fixture
 def pipe_client(connect, server, revision, settings):
     # However fast it goes, nothing is refused for its amount.
-    settings.DJANGO_MCP = {"CONCURRENT_CALLS": 1000, "QUEUE": 1000, "RATES": UNBOUNDED}
+    settings.DJANGO_MCP = {"CONCURRENT_CALLS": 1000, "QUEUE": 1000, "THROTTLES": UNBOUNDED}
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def sync(request: mcp.Request, text: str) -> str:

@@ -326,7 +326,7 @@ def test_resource_read_with_answers_is_not_cacheable(connect, server):
 
 
 def test_calls_over_the_rate_limit_are_rejected(connect, settings):
-    settings.DJANGO_MCP = {"RATES": {"calls": "1/100"}}
+    settings.DJANGO_MCP = {"THROTTLES": {"calls": "1/month"}}
     client = connect()
     assert client.text("add", a=1) == "2"
-    assert client.failure("add", a=1) == "Too many calls. Try again in 100 s."
+    assert client.failure("add", a=1).startswith("Too many calls: 1 per 30 days. Try again in ")

@@ -235,7 +235,7 @@ def test_revision_without_log_notifications_gets_none():
 
 def test_notifications_over_the_rate_limit_are_dropped(settings, caplog):
     caplog.set_level("DEBUG", "django_mcp")
-    settings.DJANGO_MCP = {"RATES": {"progress": "2/1000", "log": "1/1000"}}
+    settings.DJANGO_MCP = {"THROTTLES": {"progress": "2/month", "log": "1/month"}}
     call_notifier, sent = made()
     for done in range(5):
         call_notifier.progress(done, None, None)

@@ -187,7 +187,7 @@ def test_process_takes_over_its_own_calls_after_their_threads_end(
     with monkeypatch.context() as patch:
         patch.setattr(type(leases.lease), "is_doubtful", True)
         client.loop.until(lambda: not leases.lease._id)
-    client.loop.until(lambda: leases.lease._id and not poller().needs_recount)
+    client.loop.until(lambda: leases.lease._id and not poller().needs_reconciliation)
     assert Call.objects.get().process == before
     gate.set()
     assert text(found.all()[-1]) == answer
@@ -354,7 +354,7 @@ def test_call_whose_responses_cannot_be_stored_runs_again(client, runs, monkeypa
     idle(client)
     assert Call.objects.get().state == RUNNING
     found = resume_stream(client, stream)
-    client.loop.until(lambda: poller()._recount_timer.make_due() or len(runs) == 2)
+    client.loop.until(lambda: poller()._reconciliation_timer.make_due() or len(runs) == 2)
     assert text(found.all()[-1]) == "looked"
     row = Call.objects.get()
     assert (row.runs, row.fence) == (1, 2)

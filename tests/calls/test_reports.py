@@ -9,7 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
 import django_mcp as mcp
-from django_mcp.calls.execution import observers
+from django_mcp.calls.records import observers
 from django_mcp.oauth.apps import record_activity
 from tests.client import RpcError
 
@@ -19,12 +19,12 @@ ACCEPTED = {"elicitation/create": lambda params: {"action": "accept", "content":
 @pytest.fixture
 def reported(monkeypatch):
     found = []
-    monkeypatch.setattr("django_mcp.calls.execution.observers", [found.append])
+    monkeypatch.setattr("django_mcp.calls.records.observers", [found.append])
     return found
 
 
 def reports_of(reported):
-    return [(record.method, record.name) for record in reported]
+    return [(record.method, record.name) for record in reported if record.is_activity]
 
 
 def tried(client, method, **params):
@@ -63,7 +63,7 @@ def test_finished_calls_are_reported_with_principal_and_server(
         ("resources/read", "terms://now"),
     ]  # fmt: skip
     assert {record.principal.user for record in reported} == {alice}
-    assert {record.server for record in reported} == {server.name}
+    assert {record.server for record in reported} == {server}
 
 
 def test_report_names_the_template_and_not_the_uri(connect, server, db, alice, reported):
@@ -104,7 +104,7 @@ def test_rejected_calls_are_not_reported(connect, server, db, alice, reported):
     tried(client, "resources/read", uri="nothing://x")
     tried(client, "prompts/get", name="nothing")
     client.request("tools/list")
-    assert reported == []
+    assert reports_of(reported) == []
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -158,13 +158,11 @@ def test_failed_observer_does_not_fail_the_call(connect, server, db, alice, monk
     def write(request: mcp.Request) -> str:
         return "written"
 
-    monkeypatch.setattr("django_mcp.calls.execution.observers", [broken])
+    monkeypatch.setattr("django_mcp.calls.records.observers", [broken])
     with caplog.at_level(logging.ERROR, "django_mcp"):
         found = connect(alice, server=server).request("tools/call", name="write")
     assert found["content"][0]["text"] == "written"
-    assert [record.getMessage() for record in caplog.records] == [
-        "Activity of a client could not be recorded"
-    ]
+    assert [record.msg for record in caplog.records] == ["Observer of calls failed: %r"]
 
 
 def test_authorization_server_observes_calls():

@@ -221,6 +221,7 @@ def test_size_of_prompts_and_resources_is_limited(connect, server, settings):
 
 class Readable:
     name, description, mime_type, shared, cache = "it", None, None, False, 0
+    template_name, _messages = None, mcp.Prompt._messages
 
 
 def test_prompt_result_contains_messages_with_roles():

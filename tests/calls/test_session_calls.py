@@ -168,6 +168,14 @@ def test_fast_call_is_answered_as_json(client):
     assert text(response) == "3" and not Stream.objects.exists()
 
 
+def test_repr_of_a_call_contains_no_arguments(client):
+    with given(JSON_GRACE=60):
+        (running,) = client.start(client.call("add", a=1, b="secret")).calls
+        assert repr(running) == "<SessionCall id=1 method='tools/call' row=None>"
+    (stored,) = client.open_stream(client.call("wait")).reply.calls
+    assert repr(stored) == f"<SessionCall id=2 method='tools/call' row=tools/call #{stored.row.pk}>"
+
+
 def test_fast_batch_is_answered_as_one(loop, server):
     client = SessionClient(loop, server, revision="2025-03-26")
     wrong = {"jsonrpc": "2.0", "id": 99, "method": 7}

@@ -450,5 +450,5 @@ def test_response_too_large_for_the_database_is_an_error(client, server, monkeyp
     monkeypatch.setitem(event_log._packets, "default", 30_000)
     server.durable = True
     (response,) = client.open_stream(client.call(tool)).all()
-    assert response["result"]["isError"] and "Ask for less at once." in text(response)
+    assert response["result"]["isError"] and "Ask for less data." in text(response)
     assert written() == [] and Call.objects.get().state == DONE

@@ -25,11 +25,12 @@ from django.test import TestCase
 from django.test.utils import CaptureQueriesContext
 
 from tests.client import RpcError
+from tests.rollback import rolled_back
 
 from .attempts import Attempt
 from .change_delivery import deliver_after_attempt, deliver_changes, held
 from .clients import FRAMING, MADE_UP, visited
-from .dataset import CANARIES, HIDDEN, MARKER, VISIBLE, whole, without
+from .dataset import CANARIES, HIDDEN, MARKER, VISIBLE, without
 from .exposed import BUGS
 from .models import Paper
 
@@ -59,7 +60,7 @@ class Seen:
 def campaign(connected: Connected, attempts: Sequence[Attempt]) -> None:
     """Try ``attempts`` with clients that ``connected`` makes. Raises ``Leak``."""
     with mock.patch("django.core.signing.time.time", return_value=1_800_000_000.0):
-        with whole():
+        with rolled_back():
             here = _tried(connected, attempts)
         with without():
             there = _tried(connected, attempts)

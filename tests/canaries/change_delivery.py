@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from django_mcp.changes.change_set import ChangeSet
-from django_mcp.changes.feed import deliver_here
+from django_mcp.changes.feed import deliver_local_changes
 from tests.announcing import Announcement, announce
 
 from .dataset import MARKER
@@ -24,7 +24,7 @@ _held: dict[str, ChangeSet] = {}
 @contextmanager
 def held() -> Iterator[None]:
     """Hold back changes until they are delivered."""
-    with mock.patch("django_mcp.changes.capture.deliver_here", _keep):
+    with mock.patch("django_mcp.changes.capture.deliver_local_changes", _keep):
         try:
             yield
         finally:
@@ -40,7 +40,7 @@ def deliver_changes(client: Any) -> None:
 
     The first marker may arrive together with earlier changes, in any order; the second cannot.
     """
-    deliver_here(client.server.name, _held.pop(client.server.name, ChangeSet()))
+    deliver_local_changes(client.server.name, _held.pop(client.server.name, ChangeSet()))
     for _ in range(2):
         told = len(client.notes)
         announce(Announcement("updated", MARKER, client.server.name))

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
-from django.db import connections, transaction
 from django.db.models import F
+
+from tests.rollback import rolled_back
 
 from .models import Author, Label, Paper, Remark, Tenant
 
@@ -86,20 +87,9 @@ def _hidden(key: int, tenant: Tenant, author: int, **values: Any) -> Paper:
 
 
 @contextmanager
-def whole() -> Iterator[None]:
-    """Use the dataset with hidden rows, and roll back changes."""
-    with ExitStack() as stack:
-        for alias in connections:
-            stack.enter_context(transaction.atomic(alias))
-        yield
-        for alias in connections:
-            transaction.set_rollback(True, alias)
-
-
-@contextmanager
 def without() -> Iterator[None]:
-    """Use the dataset without hidden rows, for the duration of the block."""
-    with whole():
+    """Use the dataset without hidden rows, for the duration of the block. Roll back changes."""
+    with rolled_back():
         Paper.objects.filter(pk__in=HIDDEN).delete()
         Author.objects.filter(pk__gt=100).delete()
         Label.objects.filter(pk__gt=100).delete()

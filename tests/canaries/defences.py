@@ -1,7 +1,7 @@
 """
-The defences, and how the package behaves without each: the campaign must notice.
+The protections of the package, and how to remove each. The campaign must then detect a leak.
 
-A defence is removed within the package, as a bug would remove it; the project's code is unchanged.
+A protection is removed in the package, as a bug would do it. The project's code is unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from django_mcp.bridges.form_input import FormInput
 from django_mcp.bridges.views import execution
 from django_mcp.bridges.views.requests import ViewRequest
 from django_mcp.calls.listing import Usable
-from django_mcp.changes.subscriptions import SubscriptionFilter
+from django_mcp.changes.subscriptions import ClientSubscriptions
 from django_mcp.declarations.arguments import KeyBinding, row_not_found
 from django_mcp.declarations.declaration import Declaration
 from django_mcp.declarations.fields.entries import Column
@@ -69,7 +69,7 @@ def whole_row(fields: FieldSet, row: Any, *options: Any) -> dict[str, Any]:
     return {name: shown.get(name) for name in fields.entries} | shown
 
 
-def any_lookup(search: Search, queryset: Any, arguments: Any) -> Any:
+def any_lookup(search: Search, queryset: Any, arguments: Any, visible: Any) -> Any:
     """Pass the client's filters to the ORM."""
     own = ("query", "ordering", "limit", "cursor")
     for name, value in arguments.items():
@@ -81,7 +81,7 @@ def any_lookup(search: Search, queryset: Any, arguments: Any) -> Any:
     return queryset
 
 
-def any_column(search: Search, arguments: Any) -> Keyset:
+def any_column(search: Search, arguments: Any, alias: str) -> Keyset:
     keyset = Keyset(search.model, [arguments.get("ordering", "pk")])
     if keyset.problems():
         raise ValueError("ordering")
@@ -127,7 +127,7 @@ def named_from_everything(form: FormInput, request: Any, field: Any, named: list
 def shown_whoever_asks(request: Any) -> Usable:
     catalog = request.server._catalog
     tools, resources = [*catalog.tools.values()], [*catalog.resources.values()]
-    return Usable(tools, resources, [], [*catalog.prompts.values()])
+    return Usable(tools=tools, resources=resources, prompts=[*catalog.prompts.values()])
 
 
 mallory = property(
@@ -152,7 +152,7 @@ DEFENCES: dict[str, list[Patch]] = {
     ],
     "lists of what they may see": [
         (
-            SubscriptionFilter,
+            ClientSubscriptions,
             "_update_listed",
             lambda self, changes, seen: bool(changes.listed_uris),
         )

@@ -90,7 +90,7 @@ def unreachable_database(
     for pause in ("UNREACHABLE_RETRY_SECONDS", "MISSING_TABLE_RETRY_SECONDS"):
         monkeypatch.setattr(change_log, pause, 0.05)
     yield made
-    for pool in threads.all():
+    for pool in threads.pools():
         pool.shutdown()
     connections["away"].close()
     del connections["away"], connections.settings["away"]

@@ -15,6 +15,7 @@ from django_mcp.changes.change_set import ChangeSet
 from django_mcp.declarations import server as servers
 from django_mcp.declarations.server import Server
 from tests.announcing import observing
+from tests.runtime.jobs import until
 from tests.shop.models import LocalPlace, Note, Place, Tag, Warehouse
 
 
@@ -110,7 +111,7 @@ def test_failed_delivery_does_not_fail_the_code_that_saves(db, server, recorder,
     """In the transaction of a test case."""
     register(server, Tag)
     done = []
-    monkeypatch.setattr(capture, "has_clients", lambda: 1 / 0)
+    monkeypatch.setattr(capture, "has_followers", lambda: 1 / 0)
     with captured():
         tag = Tag.objects.create(label="x")
         notify_list_changed("resources")
@@ -170,6 +171,7 @@ def test_notifications_of_a_tool_are_sent_after_its_transaction(
     @server.tool(permission=mcp.PUBLIC)
     async def achange(request: mcp.Request) -> str:
         mcp.notify_changed(invoice)
+        await until(lambda: len(recorder.received) == 2)  # a thread announces it
         return "done"
 
     client = connect(server=server)

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from django.db import OperationalError
 
 from django_mcp.auth.principal import Principal
 from django_mcp.calls.call_state import follow_model
-from django_mcp.calls.visibility import place
+from django_mcp.calls.visibility import row_ref
 from django_mcp.changes import broadcaster, feed
 from django_mcp.changes.broadcaster import ChangeBroadcaster, SessionNotifications
 from django_mcp.changes.change_set import ChangeSet
@@ -58,13 +59,13 @@ class SubscribedSession:
         self.stream = self.open_stream() if has_stream else None
 
     def open_stream(self):
-        encode_marks = broadcaster.encoder_of(self.session)
+        encode_marks = partial(broadcaster.encode_marks, self.session.revision)
         return streams.open(self.session, standalone=True, encode_marks=encode_marks)
 
     def subscribe(self, row: Any) -> None:
-        at = place("shop.customer", str(row.pk))
+        at = row_ref("shop.customer", str(row.pk))
         sessions.subscribe(self.session, uri_of(row), at)
-        change_log.declare(change_log.SESSIONS_HOLDER, ["shop.customer"])
+        change_log.store_interests(change_log.SESSIONS_HOLDER, ["shop.customer"])
         watched.forget()
 
     def subscribe_all(self, rows: Iterable[Any]) -> None:
@@ -72,7 +73,7 @@ class SubscribedSession:
         Subscription.objects.bulk_create(
             Subscription(
                 session=self.session, uri=uri_of(row), digest=digest_of(uri_of(row)),
-                place=place("shop.customer", str(row.pk)),
+                row_ref=row_ref("shop.customer", str(row.pk)),
             )
             for row in rows
         )  # fmt: skip
@@ -87,7 +88,7 @@ class SubscribedSession:
 
 def declare_interest_in_lists() -> None:
     """Declare what a process with a broadcaster declares."""
-    change_log.declare(change_log.LISTS_HOLDER, ["shop.customer"])
+    change_log.store_interests(change_log.LISTS_HOLDER, ["shop.customer"])
     watched.forget()
 
 
@@ -327,10 +328,10 @@ def test_unreachable_database_does_not_stop_notifications_of_others(
 
 
 @pytest.fixture
-def tenants(server):
+def tenants(server, settings):
     """A server that shows the company of the request's host to every user."""
-
-    return register_models(server, mine=lambda request: {"company__name": request.host})
+    settings.ALLOWED_HOSTS = ["c0", "c1"]
+    return register_models(server, mine=lambda request: {"company__name": request.http.get_host()})
 
 
 def test_visibility_is_checked_with_the_host_of_each_session(
@@ -554,7 +555,7 @@ def test_followed_model_is_declared_for_every_process(loop, shop, create_compani
     (mine, _), (alice, _) = create_companies()
     row = Customer.objects.create(company=mine)
     one = SubscribedSession(shop, alice)
-    loop.run(follow_model(place("shop.customer", str(row.pk))))
+    loop.run(follow_model(row_ref("shop.customer", str(row.pk))))
     held = set(Interest.objects.filter(holder="").values_list("model", flat=True))
     assert held == {"?", "shop.customer"} and BroadcastCursor.objects.count() >= 2
     assert (

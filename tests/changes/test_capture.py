@@ -61,7 +61,7 @@ def everything(self, request):
 
 
 def follow(*models):
-    change_log.declare("somebody", models)
+    change_log.store_interests("somebody", models)
     watched.forget()
 
 
@@ -249,7 +249,7 @@ def test_transaction_costs_one_insert_at_its_end(register):
 def test_number_of_followers_does_not_change_the_cost(register):
     register(Tag, followed=[Tag])
     for holder in range(100):
-        change_log.declare(f"process {holder}", ["shop.tag", "shop.note"])
+        change_log.store_interests(f"process {holder}", ["shop.tag", "shop.note"])
     watched.forget()
     assert statements(lambda: Tag(label="x").save(force_insert=True)) == ["INSERT", "INSERT"]
 

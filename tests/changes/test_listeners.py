@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import OperationalError
+from django.core.management import call_command
+from django.db import OperationalError, connections
 
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
-from django_mcp.calls.visibility import place
+from django_mcp.calls.visibility import row_ref
 from django_mcp.changes import feed, subscriptions
 from django_mcp.changes.feed import change_feed
-from django_mcp.changes.subscriptions import SubscriptionFilter, listener_registry
+from django_mcp.changes.subscriptions import ClientSubscriptions, listener_registry
 from django_mcp.models import Change, Interest
 from django_mcp.protocol.connection import Connection
 from django_mcp.storage import change_log, retention
@@ -38,13 +41,13 @@ LOG = settings.DJANGO_MCP["DATABASE"]
 class Listener:
     """A listener of one user, with the messages and completed pages that it received."""
 
-    def __init__(self, server: Any, user: Any, *places: tuple[str, str], lists: bool = False):
+    def __init__(self, server: Any, user: Any, *row_refs: tuple[str, str], lists: bool = False):
         self.principal: Principal | None = Principal(user)
         self.messages: list[Any] = []
-        self.listening = SubscriptionFilter(
+        self.subscriptions = ClientSubscriptions(
             server, Connection(transport="http"), self.get_principal, self.messages.append
         )
-        self.places, self.lists, self.ended, self.pages = dict(places), lists, False, []
+        self.row_refs, self.lists, self.ended, self.pages = dict(row_refs), lists, False, []
         self.token_valid = True
 
     async def get_principal(self) -> Principal:
@@ -59,19 +62,19 @@ class Listener:
 
     def end(self) -> None:
         self.ended = True
-        self.listening.end()
+        self.subscriptions.end_listens()
 
     def complete(self, id: str) -> None:
         self.pages.append(id)
 
     async def listen(self) -> None:
         assert self.principal is not None
-        wanted = {"resourceSubscriptions": list(self.places), "resourcesListChanged": self.lists}
-        models = {one.partition(" ")[0] for one in self.places.values() if one}
-        self.listening.set_principal(self.principal)
+        wanted = {"resourceSubscriptions": list(self.row_refs), "resourcesListChanged": self.lists}
+        models = {one.partition(" ")[0] for one in self.row_refs.values() if one}
+        self.subscriptions.set_principal(self.principal)
         listener_registry().add(self)
         await listener_registry().follow(self, models, lists=self.lists)
-        await self.listening.listen(1, wanted, self.places)
+        await self.subscriptions.listen(1, wanted, self.row_refs)
 
     @property
     def notified(self) -> list[str]:
@@ -96,7 +99,7 @@ def uri_of(shop, row):
 
 
 def place_at(row):
-    return place(row._meta.label_lower, str(row.pk))
+    return row_ref(row._meta.label_lower, str(row.pk))
 
 
 def wait_for_delivery(loop):
@@ -229,7 +232,7 @@ def test_saved_parent_row_notifies_listeners_of_visible_child_row(
     mine, hidden = (Warehouse.objects.create(name="x", capacity=n) for n in (1, 0))
     one = listen(alice, mine)
     two = listen(alice, hidden)  # a row that she has never seen
-    loop.do(two.listening._visible.clear)
+    loop.do(two.subscriptions._visible.clear)
     for row in (mine, hidden):
         row.place_ptr.save()
     Place.objects.create(name="y")  # which is no warehouse
@@ -453,7 +456,7 @@ def test_delivery_continues_when_the_database_is_reachable_again(
     (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
     one, broken, after = listen(alice, row), [unreachable()], change_log.after
-    monkeypatch.setattr("django_mcp.changes.feed.MAX_POLL_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr("django_mcp.changes.feed.MAX_PAUSE_SECONDS", 0.05)
 
     def fails_once(*of):
         if broken:
@@ -478,6 +481,22 @@ def test_unreachable_database_does_not_stop_changes_of_others(
     loop.sleep(0.2)  # the poller tries again without logging
     assert caplog.text.count("Database cannot be reached: database=away") == 1
     assert retention.prune()["changes"] == 0
+
+
+@pytest.mark.parametrize("is_locked", [True, False])
+def test_prune_names_a_database_that_it_skips(unreachable_database, shop, capsys, is_locked):
+    path = ":memory:"  # nothing to lock: the database cannot be opened
+    if is_locked:
+        unreachable_database.restore()
+        path = unreachable_database.path
+        connections["away"].close()
+        connections["away"].settings_dict["OPTIONS"] = {"timeout": 0.1}  # seconds
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        call_command("mcp_prune")
+    printed = capsys.readouterr()
+    assert "The database 'away' is locked or cannot be reached" in printed.err
+    assert "old changes of rows: 0" in printed.out
 
 
 def test_database_reachable_again_counts_as_change_of_everything_in_it(
@@ -529,7 +548,7 @@ def test_notification_is_retried_after_a_failed_principal_check(
     monkeypatch.setattr(subscriptions, "BUSY_RETRY_SECONDS", 0.1)
     (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
-    one, renewed, broken = listen(alice, row), subscriptions.renewed, [1]
+    one, renewed, broken = listen(alice, row), subscriptions.reload_valid_principals, [1]
 
     def fails(wanted):
         if broken:
@@ -537,7 +556,7 @@ def test_notification_is_retried_after_a_failed_principal_check(
             raise error
         return renewed(wanted)
 
-    monkeypatch.setattr(subscriptions, "renewed", fails)
+    monkeypatch.setattr(subscriptions, "reload_valid_principals", fails)
     row.save()
     wait_for_delivery(loop)
     assert one.notified == [uri_of(shop, row)] and "principals cannot be checked" in caplog.text
@@ -569,7 +588,9 @@ def test_removed_listener_is_not_retried(loop, shop, create_companies, listen, m
     (mine,), (alice,) = create_companies(1)
     row = Customer.objects.create(company=mine)
     one, checks = listen(alice, row), []
-    monkeypatch.setattr(subscriptions, "renewed", lambda wanted: checks.append(1) or 1 / 0)
+    monkeypatch.setattr(
+        subscriptions, "reload_valid_principals", lambda wanted: checks.append(1) or 1 / 0
+    )
     row.save()
     loop.until(lambda: checks)
     made = loop.do(listener_registry)
@@ -594,9 +615,9 @@ def test_registry_without_listeners_wants_no_changes(loop, shop, create_companie
     (mine,), (alice,) = create_companies(1)
     one = listen(alice, Customer.objects.create(company=mine))
     made = loop.do(listener_registry)
-    assert made.is_wanted and made.is_eager
+    assert made.is_following and made.is_eager
     loop.do(made.remove, one)
-    assert not made.is_wanted
+    assert not made.is_following
     Tag.objects.create(label="x")
 
 
@@ -617,9 +638,13 @@ def test_listener_that_is_removed_before_it_follows_stays_removed(
     loop, shop, create_companies, monkeypatch
 ):
     _, (alice,) = create_companies(1)
-    one, made, declare = Listener(shop, alice), loop.do(listener_registry), change_log.declare
+    one, made, declare = (
+        Listener(shop, alice),
+        loop.do(listener_registry),
+        change_log.store_interests,
+    )
     go = threading.Event()
-    monkeypatch.setattr(change_log, "declare", lambda *args: go.wait(30) and declare(*args))
+    monkeypatch.setattr(change_log, "store_interests", lambda *args: go.wait(30) and declare(*args))
 
     async def follow_and_remove() -> None:
         made.add(one)

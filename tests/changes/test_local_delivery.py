@@ -7,7 +7,7 @@ import threading
 
 from django_mcp.changes import feed
 from django_mcp.changes.change_set import ChangeSet
-from django_mcp.changes.feed import change_feed, deliver_here, has_clients
+from django_mcp.changes.feed import change_feed, deliver_local_changes, has_followers
 from tests.announcing import Announcement, announce
 
 CHANGE = Announcement("updated", "shop://x", "shop")
@@ -45,7 +45,7 @@ async def test_there_are_clients_while_there_are_followers():
     one, here = Follower(), change_feed()
     assert not here.local_followers
     here.follow_local(one)
-    assert has_clients()
+    assert has_followers()
     here.leave_local(one)
     assert not here.local_followers
 
@@ -66,7 +66,7 @@ async def test_failing_follower_does_not_affect_the_others(caplog):
 async def test_changes_from_a_thread_arrive_in_the_loop():
     one = Follower()
     change_feed().follow_local(one)
-    await asyncio.to_thread(deliver_here, "shop", CHANGE.changes)
+    await asyncio.to_thread(deliver_local_changes, "shop", CHANGE.changes)
     await asyncio.sleep(0)
     assert one.received == [CHANGE]
 

@@ -20,7 +20,7 @@ from django_mcp.auth import group_membership
 from django_mcp.changes import permission_changes, receivers
 from django_mcp.changes.change_set import members
 from django_mcp.models import Change, Token
-from django_mcp.storage.change_log import ANYTHING, ROW, declare, watched
+from django_mcp.storage.change_log import ANYTHING, ROW, store_interests, watched
 from django_mcp.verifiers.personal_tokens import revoke
 from tests.shop.models import Company
 
@@ -45,7 +45,7 @@ def user_and_group(shared_db):
     user, group = User.objects.create_user("carol"), Group.objects.create(name="g")
     user.groups.add(group)
     group.permissions.add(Permission.objects.first())
-    declare("somebody", [ANYTHING])
+    store_interests("somebody", [ANYTHING])
     watched.forget()
     assert watched([ANYTHING])
     yield user, group
@@ -340,7 +340,7 @@ def test_deleted_user_is_a_change_of_credentials(user_and_group):
 def test_deleted_user_of_a_registered_user_model_is_a_change_of_credentials(user_and_group, server):
     server.register(User, type("Users", (mcp.ModelResource,), {"fields": ["username"]}))
     user, pk = user_and_group[0], str(user_and_group[0].pk)
-    declare("somebody else", ["auth.user"])
+    store_interests("somebody else", ["auth.user"])
     watched.forget()
     user.delete()
     assert ("credentials", pk) in recorded() and ROW in dict(recorded())

@@ -44,7 +44,7 @@ def test_failed_recheck_is_retried(monkeypatch, caplog):
     async def looked() -> None:
         one = permission_rechecks.PermissionRechecker()
         monkeypatch.setattr(one, "_check_calls", look_at)
-        one._take(ChangeSet(users={"7": None}))
+        one._check_soon(ChangeSet(users={"7": None}))
         await one._task
 
     asyncio.run(looked())

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
 import django_mcp as mcp
-from django_mcp.calls import elicitation_completion
+from django_mcp.calls.interaction import is_completion_uri, subscribe_to_completion
 from django_mcp.changes import broadcaster
 from django_mcp.changes.change_set import ChangeSet
-from django_mcp.changes.feed import deliver_here
+from django_mcp.changes.feed import deliver_local_changes
 from django_mcp.exceptions import Busy
 from django_mcp.models import Event, Session, Stream, Subscription
 from django_mcp.protocol.jsonrpc import decode
@@ -88,7 +89,9 @@ def subscribe(client, uri) -> None:
 def open_stream(client) -> Stream:
     """Open the stream on which the session receives notifications."""
     session = client.load_session()
-    return streams.open(session, standalone=True, encode_marks=broadcaster.encoder_of(session))
+    return streams.open(
+        session, standalone=True, encode_marks=partial(broadcaster.encode_marks, session.revision)
+    )
 
 
 def notifications(stream) -> list[str]:
@@ -259,7 +262,7 @@ def test_list_notification_is_sent_although_the_visibility_check_fails(client, m
     news_ = ChangeSet(
         uris={"note://a": None}, list_names={"tools": None}, listed_uris={"note://a": "a.note"}
     )
-    client.loop.do(deliver_here, client.server.name, news_)
+    client.loop.do(deliver_local_changes, client.server.name, news_)
     wait_for_broadcast(client)
     assert (
         notifications(stream) == ["tools/list_changed"]
@@ -322,8 +325,8 @@ def test_completed_elicitation_of_an_error_notifies_the_session(loop, server, cl
 
 
 def test_elicitations_are_not_reported_as_resources(client, monkeypatch):
-    elicitation_completion.subscribe(client.session, ["x"])
-    assert elicitation_completion.is_completion_uri(*sessions.subscribed_uris(client.session))
+    subscribe_to_completion(client.session, ["x"])
+    assert is_completion_uri(*sessions.subscribed_uris(client.session))
     assert broadcaster.all_notifications(client.server, client.load_session()) == [
         json.dumps(
             {"jsonrpc": "2.0", "method": f"notifications/{name}/list_changed"},
@@ -335,7 +338,7 @@ def test_elicitations_are_not_reported_as_resources(client, monkeypatch):
 
 def test_too_many_elicitations_are_logged_and_ignored(client, monkeypatch, caplog):
     monkeypatch.setattr(sessions, "MAX_SUBSCRIPTIONS_PER_SESSION", 1)
-    elicitation_completion.subscribe(client.session, ["x", "y"])
+    subscribe_to_completion(client.session, ["x", "y"])
     assert Subscription.objects.count() == 1 and "too many subscriptions" in caplog.text
     sessions.end(client.session)
-    elicitation_completion.subscribe(client.session, ["z"])
+    subscribe_to_completion(client.session, ["z"])

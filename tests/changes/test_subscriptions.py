@@ -12,7 +12,7 @@ from django.contrib.auth.models import AnonymousUser
 import django_mcp as mcp
 from django_mcp.auth.principal import Principal
 from django_mcp.changes import subscriptions
-from django_mcp.changes.subscriptions import SubscriptionFilter, listener_registry
+from django_mcp.changes.subscriptions import ClientSubscriptions, listener_registry, send_together
 from django_mcp.exceptions import Busy
 from django_mcp.protocol.connection import Connection, Phase, State
 from django_mcp.protocol.revisions import REVISIONS
@@ -214,7 +214,7 @@ def test_unsubscribed_resource_is_not_notified(subscribed, shop, alice, invoice,
     changed("shop://news", shop)
     wait_for_delivery(client)
     assert notifications(client) == ["shop://news"]
-    assert client.conversation.listening._visible == {"shop://news"}
+    assert client.conversation.subscriptions._visible == {"shop://news"}
 
 
 def test_cancelled_listen_is_not_notified(subscribed, shop, alice, invoice):
@@ -223,7 +223,7 @@ def test_cancelled_listen_is_not_notified(subscribed, shop, alice, invoice):
     client.settle()
     changed("invoice://A-1", shop)
     wait_for_delivery(client)
-    assert notifications(client) == [] and client.conversation.listening._visible == set()
+    assert notifications(client) == [] and client.conversation.subscriptions._visible == set()
     assert not [message for message in client.received if "result" in message]
 
 
@@ -276,7 +276,7 @@ def test_many_changes_of_one_resource_are_one_notification(subscribed, shop, ali
 
 def test_change_during_a_notification_is_notified_again(subscribed, shop, alice, invoice):
     client = subscribed(alice, "invoice://A-1")
-    send = client.conversation.listening._send
+    send = client.conversation.subscriptions._send
 
     def sending(message):
         send(message)
@@ -289,7 +289,7 @@ def test_change_during_a_notification_is_notified_again(subscribed, shop, alice,
             )
             client._take(message)
 
-    client.conversation.listening._send = sending
+    client.conversation.subscriptions._send = sending
     changed("invoice://A-1", shop)
     wait_for_delivery(client)
     assert (
@@ -383,7 +383,7 @@ class Subscriber:
     def __init__(self, server: Any, principal: Any = None) -> None:
         self.sent: list[Any] = []
         connection = Connection(State("2025-11-25", Phase.OPEN))
-        self.listening = SubscriptionFilter(
+        self.subscriptions = ClientSubscriptions(
             server, connection, principal or self.anonymous, self.sent.append
         )
 
@@ -391,8 +391,8 @@ class Subscriber:
         return Principal(AnonymousUser())
 
     async def notify(self, subject: str, server: Any) -> None:
-        if self.listening.take(Announcement("updated", subject, server.name).changes):
-            await self.listening.send()
+        if self.subscriptions.add_changes(Announcement("updated", subject, server.name).changes):
+            await send_together([self.subscriptions])
 
 
 def raising(*errors: Exception) -> Any:
@@ -411,14 +411,14 @@ async def test_notification_is_retried_while_the_database_is_unreachable(shop, m
     monkeypatch.setattr(subscriptions, "BUSY_RETRY_SECONDS", 0.01)
     gone = unreachable()
     subscriber = Subscriber(shop, raising(gone, gone))
-    subscriber.listening.subscribe("shop://news")
+    subscriber.subscriptions.subscribe("shop://news")
     await subscriber.notify("shop://news", shop)
     assert len(subscriber.sent) == 1 and "cannot be reached" in caplog.text
 
 
 async def test_failed_visibility_check_leaves_visibility_for_the_next_change(shop, caplog):
     subscriber = Subscriber(shop, raising(RuntimeError("a bug in get_queryset")))
-    subscriber.listening.subscribe("shop://staff")  # which nobody may see now
+    subscriber.subscriptions.subscribe("shop://staff")  # which nobody may see now
     await subscriber.notify("shop://staff", shop)
     assert subscriber.sent == [] and "visibility cannot be checked" in caplog.text
     for _ in range(2):
@@ -436,29 +436,31 @@ async def test_notification_is_retried_while_the_server_is_busy(shop, monkeypatc
         return Principal(AnonymousUser())
 
     subscriber = Subscriber(shop, principal)
-    subscriber.listening.subscribe("shop://news")
+    subscriber.subscriptions.subscribe("shop://news")
     await subscriber.notify("shop://news", shop)
     assert len(subscriber.sent) == 1 and not busy
 
 
 async def test_take_returns_true_only_for_the_task_that_must_send(shop):
     subscriber = Subscriber(shop)
-    subscriber.listening.subscribe("shop://news")
+    subscriber.subscriptions.subscribe("shop://news")
     news = Announcement("updated", "shop://news", shop.name).changes
-    assert subscriber.listening.take(news) is True
-    assert subscriber.listening.take(news) is False
+    assert subscriber.subscriptions.add_changes(news) is True
+    assert subscriber.subscriptions.add_changes(news) is False
     assert (
-        subscriber.listening.take(Announcement("updated", "shop://other", shop.name).changes)
+        subscriber.subscriptions.add_changes(
+            Announcement("updated", "shop://other", shop.name).changes
+        )
         is False
     )
-    await subscriber.listening.send()
+    await send_together([subscriber.subscriptions])
     assert len(subscriber.sent) == 1
-    assert subscriber.listening.take(news) is True
+    assert subscriber.subscriptions.add_changes(news) is True
 
 
 def test_notification_that_the_revision_does_not_define_is_not_sent(shop):
     subscriber = Subscriber(shop)
-    subscriber.listening._notify(
+    subscriber.subscriptions._notify(
         REVISIONS["2024-11-05"], "notifications/subscriptions/acknowledged", {}
     )
     assert subscriber.sent == []
@@ -473,21 +475,26 @@ async def test_listen_that_ends_during_the_check_is_not_notified(shop):
 
     subscriber = Subscriber(shop, principal)
     wanted = {"resourceSubscriptions": ["shop://news"]}
-    tasks = [asyncio.ensure_future(subscriber.listening.listen(id, wanted)) for id in (1, 2)]
+    tasks = [asyncio.ensure_future(subscriber.subscriptions.listen(id, wanted)) for id in (1, 2)]
     await asyncio.sleep(0)
-    subscriber.listening.subscribe("shop://news")
+    subscriber.subscriptions.subscribe("shop://news")
     telling = asyncio.ensure_future(subscriber.notify("shop://news", shop))
     await asyncio.sleep(0)
-    subscriber.listening.unsubscribe("shop://news")
+    subscriber.subscriptions.unsubscribe("shop://news")
     tasks[0].cancel()
     await asyncio.sleep(0)
     go.set()
     await telling
     updates = [m for m in subscriber.sent if m["method"] == "notifications/resources/updated"]
     assert [m["params"]["_meta"][ID] for m in updates] == [2]
-    assert subscriber.listening.end() == [2] and subscriber.listening.end() == []
-    assert not subscriber.listening.take(Announcement("updated", "shop://news", shop.name).changes)
+    assert (
+        subscriber.subscriptions.end_listens() == [2]
+        and subscriber.subscriptions.end_listens() == []
+    )
+    assert not subscriber.subscriptions.add_changes(
+        Announcement("updated", "shop://news", shop.name).changes
+    )
     await tasks[1]
-    assert subscriber.listening.end() == []
+    assert subscriber.subscriptions.end_listens() == []
     await asyncio.gather(*tasks, return_exceptions=True)
     threads.tools.shutdown()

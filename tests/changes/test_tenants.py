@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 
 from django_mcp.auth.principal import Principal
-from django_mcp.calls.visibility import keys_of, place
+from django_mcp.calls.visibility import keys_of, row_ref
 from django_mcp.changes import broadcaster
 from django_mcp.changes.broadcaster import SessionNotifications
 from django_mcp.changes.change_set import ChangeSet, change_set_for
-from django_mcp.changes.subscriptions import SubscriptionFilter
+from django_mcp.changes.subscriptions import ClientSubscriptions, send_together
 from django_mcp.declarations import server as declared
 from django_mcp.declarations.server import Server
 from django_mcp.protocol.connection import Connection, Phase, State
@@ -129,7 +129,7 @@ class TestMovedRows(HypothesisTestCase):
         tenants = Tenants(self.server)
         model, notified = ExpectedNotifications(tenants), []
 
-        def listener(number: int, key: int) -> SubscriptionFilter:
+        def listener(number: int, key: int) -> ClientSubscriptions:
             who = Principal(tenants.users[number])
 
             async def principal() -> Principal:
@@ -140,16 +140,16 @@ class TestMovedRows(HypothesisTestCase):
                     notified.append((number, key))
 
             connection = Connection(State("2025-11-25", Phase.OPEN))
-            made = SubscriptionFilter(self.server, connection, principal, sent)
-            made.subscribe(tenants.uri(key), place("shop.customer", str(key)))
+            made = ClientSubscriptions(self.server, connection, principal, sent)
+            made.subscribe(tenants.uri(key), row_ref("shop.customer", str(key)))
             return made
 
         listeners = [listener(*one) for one in sorted(tenants.subscribed)]
 
         async def tell(news: ChangeSet) -> None:
             for one in listeners:
-                if one.take(news):
-                    await one.send()
+                if one.add_changes(news):
+                    await send_together([one])
 
         self._run(tenants, model, steps, lambda loop, news: loop.run(tell(news)), notified)
 
@@ -165,7 +165,7 @@ class TestMovedRows(HypothesisTestCase):
                 server=self.server.name, owner=Principal(user).key, user=str(user.pk),
                 revision="2025-11-25", client_info={}, capabilities={},
             )[1]  # fmt: skip
-            sessions.subscribe(made, tenants.uri(key), place("shop.customer", str(key)))
+            sessions.subscribe(made, tenants.uri(key), row_ref("shop.customer", str(key)))
             streams.open(made, standalone=True)
             numbers[made.pk] = (number, key)
 

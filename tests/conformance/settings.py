@@ -50,7 +50,7 @@ def sqlite(name: str) -> dict[str, object]:
 
 # A tool's transaction must not keep what the tool says from being written.
 DATABASES = {"default": sqlite("project"), "storage": sqlite("storage")}
-DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
+DATABASE_ROUTERS = ["django_mcp.storage.router.StorageRouter"]
 URL = os.environ.get("CONFORMANCE_ORIGIN", "http://127.0.0.1:8000")
 DJANGO_MCP = {
     "URL": URL,

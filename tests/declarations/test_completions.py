@@ -7,7 +7,12 @@ import pytest
 from django.db import models
 
 import django_mcp as mcp
-from django_mcp.declarations.completions import choices_of, completer_problem, completion, ranked
+from django_mcp.declarations.completions import (
+    completer_problem,
+    completion,
+    literal_values,
+    rank_matches,
+)
 from tests.shop.models import Company, Customer, Invoice, Tag
 
 from .helpers import make_request, problem_ids, single_problem, valid_catalog
@@ -49,7 +54,7 @@ def complete(server, name, text="", context=None, request=None):
     ],
 )
 def test_choices_of_an_annotation(annotation, choices):
-    assert choices_of(annotation) == choices
+    assert literal_values(annotation) == choices
 
 
 def test_arguments_with_choices_are_completed_by_default(server):
@@ -63,11 +68,11 @@ def test_arguments_with_choices_are_completed_by_default(server):
 
 
 def test_values_with_the_prefix_come_before_values_that_contain_the_text():
-    assert ranked(["New York", "York", "yorkshire", "Paris"], "YORK") == [
+    assert rank_matches(["New York", "York", "yorkshire", "Paris"], "YORK") == [
         "York", "yorkshire", "New York",
     ]  # fmt: skip
-    assert ranked(["b", "a"], "") == ["b", "a"]
-    assert ranked(["STRASSE"], "straße") == ["STRASSE"]
+    assert rank_matches(["b", "a"], "") == ["b", "a"]
+    assert rank_matches(["STRASSE"], "straße") == ["STRASSE"]
 
 
 # Lists and functions.

@@ -4,11 +4,14 @@ import functools
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import models
+from django.test.utils import isolate_apps
 
 import django_mcp as mcp
 from django_mcp.declarations.declaration import (
     Declaration,
     argument_descriptions,
+    ascii_name,
     default_name,
     prose,
 )
@@ -256,9 +259,9 @@ def test_public_tool_with_a_permission_method_is_not_free(server):
     declare(server, name="b", permission=mcp.PUBLIC, has_permission=lambda self, request: True)
     declare(server, name="c", permission="shop.view_tag")
     tools = valid_catalog(server).tools
-    assert tools["a"]._is_public and tools["a"]._is_free
-    assert not tools["b"]._is_public and not tools["b"]._is_free
-    assert not tools["c"]._is_public and not tools["c"]._is_free
+    assert tools["a"]._is_public and tools["a"]._decides_without_database
+    assert not tools["b"]._is_public and not tools["b"]._decides_without_database
+    assert not tools["c"]._is_public and not tools["c"]._decides_without_database
 
 
 @pytest.mark.parametrize("permission", [None, 7, "refund", type("IsAdmin", (), {})])
@@ -296,7 +299,12 @@ def test_icons_and_metadata_are_in_the_definition(server):
     [
         mcp.Icon("javascript:alert(1)"),
         mcp.Icon("/static/i.png"),
+        mcp.Icon("http://a.example/i.png"),
         mcp.Icon("https://a.example/i.png", theme="blue"),
+        mcp.Icon("https://a.example/i.png", sizes="48x48"),
+        mcp.Icon("https://a.example/i.png", sizes=["48"]),
+        mcp.Icon("https://a.example/i.png", static="i.png"),
+        mcp.Icon(),
         "https://a.example/i.png",
     ],
 )
@@ -368,3 +376,29 @@ def test_str_of_a_declaration_has_its_origin(server):
     tools = valid_catalog(server).tools
     assert str(tools["nothing"]) == "tool nothing (tests.declarations.test_declaration.nothing)"
     assert str(tools["do_it"]) == "tool do_it (tests.declarations.test_declaration.DoIt)"
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("billing:invoice-close", "billing_invoice_close"), ("Année", "Annee"), ("größe", "gro_e"),
+        ("ﬁn_de_mois", "fin_de_mois"), ("発票", ""),
+    ],
+)  # fmt: skip
+def test_default_names_have_no_accents(name, plain):
+    assert ascii_name(name) == plain
+
+
+@isolate_apps("tests.shop")
+def test_model_with_an_accent_in_its_name_can_be_registered(server):
+    class Année(models.Model):
+        class Meta:
+            app_label = "shop"
+
+        def __str__(self):
+            return "2026"
+
+    attributes = {"fields": ["id"], "permission": "shop.view_note"}
+    server.register(Année, type("Years", (mcp.ModelResource,), attributes))
+    (resource,) = valid_catalog(server).templates.values()
+    assert resource.name == "annee"

@@ -12,7 +12,7 @@ import pytest
 from django.http import Http404
 
 import django_mcp as mcp
-from django_mcp.declarations.files import read_file
+from django_mcp.declarations.content import read_file
 from tests.client import RpcError
 
 PNG = b"\x89PNG\r\n\x1a\n"

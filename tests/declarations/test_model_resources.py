@@ -217,7 +217,7 @@ def test_fetched_rows_have_all_columns(declare, server, alice, bob, invoice):
 @pytest.mark.parametrize("subjects", [(), ("shop.Invoice",), (Invoice, 5), (OwnInvoices,)])
 def test_model_resource_requires_a_model(subjects):
     with pytest.raises(TypeError, match="with a model: @mcp.register"):
-        OwnInvoices._made_for(subjects)
+        OwnInvoices._instances_for(subjects)
 
 
 # Permissions.
@@ -287,8 +287,8 @@ def test_public_and_free_model_resources(server):
     server.register(Customer, DefaultPermission)
     rows = [*valid_catalog(server).models[Invoice], *valid_catalog(server).models[Customer]]
     assert [one._is_public for one in rows] == [True, False, False, False, False]
-    assert [one._is_free for one in rows] == [True, True, False, False, False]
-    assert [one._states_permission for one in rows] == [True, True, True, True, False]
+    assert [one._decides_without_database for one in rows] == [True, True, False, False, False]
+    assert [one._has_own_permission for one in rows] == [True, True, True, True, False]
 
 
 # Links.
@@ -432,20 +432,20 @@ def test_completion_checks_the_object_permission(declare, server, alice, five_in
 
 def test_unevaluated_queryset_loads_only_listed_columns(declare, server, alice, invoice):
     resource = declare()
-    fetched = resource._rows(Invoice.objects.all())
+    fetched = resource._rows(Invoice.objects.all(), None)
     assert fetched[0].get_deferred_fields() >= {"metadata", "status"}
     whole = [*Invoice.objects.all()]
-    assert resource._rows(whole) is whole
+    assert resource._rows(whole, None) is whole
     evaluated = Invoice.objects.all()
     len(evaluated)
-    assert resource._rows(evaluated) is evaluated
+    assert resource._rows(evaluated, None) is evaluated
 
 
 def test_default_querysets_use_the_model():
     class Odd(mcp.ModelResource):
         fields = ["name"]
 
-    odd = Odd._made_for((Company,))[0]
+    odd = Odd._instances_for((Company,))[0]
     assert odd.get_queryset(make_request()).model is Company
     assert odd.get_listed(make_request()).model is Company
 

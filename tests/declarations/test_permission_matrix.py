@@ -29,7 +29,8 @@ from django_mcp.auth import kill_switches
 from django_mcp.auth.principal import Auth, Principal, anonymous
 from django_mcp.bridges.forms import FormTool
 from django_mcp.bridges.views import ViewTools
-from django_mcp.declarations.permissions import Decision, decide, grantable
+from django_mcp.declarations.declaration import decide, grantable
+from django_mcp.declarations.permissions import Decision
 from django_mcp.declarations.request import Request
 from django_mcp.models import Switch
 from tests.client import Client, RpcError
@@ -328,11 +329,13 @@ def test_disabled_declaration_and_its_dependents_do_not_exist(server, token):
     every = declarations_of(catalog)
     with offering(token):
         for key, off in every.items():
-            switch = Switch.objects.create(server=server.name, thing=off._mark)
+            switch = Switch.objects.create(server=server.name, thing=off._qualified_name)
             kill_switches.refresh()
             request = Request(principal, server)
             found = {one for one, thing in every.items() if decide(thing, request).is_listed}
-            disabled = {one for one, thing in every.items() if thing._mark == off._mark}
+            disabled = {
+                one for one, thing in every.items() if thing._qualified_name == off._qualified_name
+            }
             dependents = {one for one in every if off in _dependencies(every[one])}
             assert found & (disabled | dependents) == set() and key in disabled
             for one in every.keys() - disabled - dependents:

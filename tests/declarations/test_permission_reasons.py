@@ -9,7 +9,8 @@ from django.core.exceptions import PermissionDenied
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
 from django_mcp.calls.execution import surrounded
-from django_mcp.declarations.permissions import both, decide, sources
+from django_mcp.declarations.declaration import decide
+from django_mcp.declarations.permissions import both, sources
 from tests.shop.models import Company, Customer, Invoice, Note
 
 from .helpers import make_request, valid_catalog

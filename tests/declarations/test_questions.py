@@ -103,15 +103,15 @@ def test_base_class_of_questions_is_not_implemented():
         with pytest.raises(NotImplementedError):
             ask()
     question = Question()
-    assert question.again("wrong") is question and not question.looks_up
+    assert question.repeat_with_error("wrong") is question and not question.needs_thread
     question.check()
 
 
 def test_only_django_forms_may_query_rows():
     from django import forms
 
-    assert mcp.Elicit("Who?", forms.Form).looks_up
-    assert not mcp.Elicit("Who?", Size).looks_up and not mcp.Elicit("Who?").looks_up
+    assert mcp.Elicit("Who?", forms.Form).needs_thread
+    assert not mcp.Elicit("Who?", Size).needs_thread and not mcp.Elicit("Who?").needs_thread
 
 
 # Digests.
@@ -214,10 +214,10 @@ def test_invalid_answer_raises(answer):
 
 def test_repeated_question_contains_the_reason():
     question = mcp.Elicit("How many?", int, key="count")
-    again = question.again("answer: 'x' is not of type 'integer'")
-    assert "'x' is not of type 'integer'" in again.message and "How many?" in again.message
-    assert (again.schema, again.key) == (int, "count")
-    assert mcp.Roots().again("wrong") == mcp.Roots()
+    repeated = question.repeat_with_error("answer: 'x' is not of type 'integer'")
+    assert "'x' is not of type 'integer'" in repeated.message and "How many?" in repeated.message
+    assert (repeated.schema, repeated.key) == (int, "count")
+    assert mcp.Roots().repeat_with_error("wrong") == mcp.Roots()
 
 
 def test_answer_of_a_sample_is_read():

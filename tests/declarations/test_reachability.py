@@ -4,7 +4,7 @@ import pytest
 
 import django_mcp as mcp
 from django_mcp.checks import check_declarations
-from django_mcp.declarations.model_checks import unreachable
+from django_mcp.declarations.catalog import unreachable
 from tests.shop.models import Company, Customer, Invoice, Tag
 
 from .helpers import valid_catalog

@@ -69,7 +69,7 @@ def test_request_has_user_client_and_metadata(alice):
     )
     assert request.user is alice and request.auth is None and request.server is mcp.server
     assert request.revision == "2025-06-18" and request.client_info == {"name": "c"}
-    assert request.meta == {"traceparent": "t"} and request.host is None
+    assert request.meta == {"traceparent": "t"} and request._host is None
 
 
 def test_request_has_the_auth_of_its_token(alice):
@@ -380,7 +380,7 @@ def test_known_answer_does_not_require_client_support():
 )
 def test_question_in_lists_or_completion_raises(ask):
     request = capable_request()
-    request.asks = False
+    request._may_ask = False
     with pytest.raises(RuntimeError, match="in lists, completion or on commit"):
         ask(request)
 
@@ -389,7 +389,7 @@ def test_known_answers_are_returned_in_lists_and_completion():
     question = asked_question(lambda: capable_request().elicit("Sure?"))
     answers = KnownAnswers(known={question[1]: accepted()}, remembered={"a": 1})
     request = capable_request(answers)
-    request.asks = False
+    request._may_ask = False
     assert request.elicit("Sure?") is True and request.once("a", print) == 1
 
 
@@ -553,7 +553,7 @@ def test_client_extensions():
 
 def test_missing_client_capabilities():
     can = ClientCapabilities({"sampling": {}, "elicitation": {"url": {}}})
-    assert can.lacks({"sampling": {}}) == {}
-    assert can.lacks({"sampling": {"tools": {}}, "roots": {}, "elicitation": {"url": {}}}) == {
+    assert can._lacks({"sampling": {}}) == {}
+    assert can._lacks({"sampling": {"tools": {}}, "roots": {}, "elicitation": {"url": {}}}) == {
         "sampling": {"tools": {}}, "roots": {},
     }  # fmt: skip

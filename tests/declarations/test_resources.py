@@ -87,7 +87,7 @@ def test_size_and_last_modified_may_depend_on_the_user(server, alice):
 def test_uri_of_a_template_can_be_subscribed_to(server):
     server.resource("policy://{name}")(policy)
     assert (
-        valid_catalog(server).templates["policy://{name}"]._is_there(make_request(), {"name": "a"})
+        valid_catalog(server).templates["policy://{name}"]._exists(make_request(), {"name": "a"})
         is True
     )
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import pytest
+from django.utils.translation import override
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 import django_mcp as mcp
 from django_mcp.declarations.schema_summary import (
+    FORMATS,
     MAX_LINES,
     PropertyLine,
     key_description,
@@ -24,79 +27,79 @@ from tests.shop.models import Customer, Invoice
 
 from .helpers import valid_catalog
 
+TYPES: list[tuple[dict[str, Any], str]] = [
+    ({"type": "string"}, "text"),
+    ({"type": "string", "minLength": 1}, "text, not empty"),
+    ({"type": "string", "minLength": 0, "maxLength": 5}, "text of at most 5 characters"),
+    ({"type": "string", "minLength": 2, "maxLength": 5}, "text of 2 to 5 characters"),
+    ({"type": "string", "minLength": 3}, "text of at least 3 characters"),
+    ({"type": "string", "maxLength": 1}, "text of at most 1 character"),
+    ({"type": "string", "format": "date"}, "date"),
+    ({"type": "string", "format": "date-time"}, "date and time"),
+    ({"type": "string", "format": "of the project's own"}, "text"),
+    ({"type": "string", "contentEncoding": "base64"}, "text in base64"),
+    ({"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?$"}, "number as text"),
+    ({"type": "string", "pattern": r"^[0-9]{2}:[0-9]{2}$"}, "text"),
+    ({"type": "string", "pattern": r"^\p{L}("}, "text"),
+    ({"type": "integer"}, "whole number"),
+    ({"type": "integer", "minimum": 1, "maximum": 50}, "whole number from 1 to 50"),
+    ({"type": "number", "minimum": 0.5}, "number of at least 0.5"),
+    ({"type": "number", "maximum": 2.0}, "number of at most 2"),
+    ({"type": "number", "exclusiveMinimum": 0}, "number above 0"),
+    (
+        {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        "number above 0 and below 1",
+    ),
+    ({"type": "number", "minimum": 0, "exclusiveMinimum": True}, "number above 0"),
+    ({"type": "number", "maximum": 9, "exclusiveMaximum": True}, "number below 9"),
+    ({"type": "boolean"}, "yes or no"),
+    ({"type": "null"}, "nothing"),
+    ({"type": ["null", "integer"]}, "whole number or nothing"),
+    ({"type": "array"}, "list of anything"),
+    ({"type": "array", "items": {"type": "string"}}, "list of texts"),
+    (
+        {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 9},
+        "list of 1 to 9 whole numbers",
+    ),
+    ({"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2},
+     "list of 2 texts"),
+    ({"type": "array", "items": {"enum": ["a", "b"]}}, "list of values, each one of a, b"),
+    (
+        {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}]},
+        "list of 2: whole number, text",
+    ),
+    ({"type": "object"}, "object"),
+    ({"properties": {}}, "object"),
+    ({"type": "object", "additionalProperties": {"type": "number"}}, "object of numbers"),
+    ({"type": "object", "additionalProperties": False}, "object"),
+    ({"enum": ["kind", "firm"]}, "one of kind, firm"),
+    ({"enum": ["a", " b", "", True, 1.0, None]}, 'one of a, " b", "", yes, 1 or nothing'),
+    ({"enum": list(range(20))}, "one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 8 more"),
+    ({"const": "S"}, "S"),
+    ({"oneOf": [{"const": 1, "title": "One"}, {"const": 2}]}, "one of 1, 2"),
+    ({"anyOf": [{"type": "number"}, {"type": "string"}]}, "number (also as text)"),
+    ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "whole number or text"),
+    (
+        {"type": "string", "anyOf": [{"enum": ["a", "b"]}, {"description": "Older ones."}]},
+        "one of a, b or text",
+    ),
+    ({"anyOf": [{"type": "null"}, {"oneOf": [{"type": "string"}, {"type": "boolean"}]}]},
+     "text, yes or no or nothing"),
+    ({"type": ["string", "number", "boolean", "object", "array", "null"]}, "anything"),
+    ({"type": ["string", "number", "boolean", "object", "array"]}, "anything"),
+    ({"type": [{"type": "string"}, "any"]}, "anything"),
+    ({"not": {"type": "string"}}, "anything"),
+    ({}, "anything"),
+    ({"description": key_description("invoice", "invoice://{number}"), "type": "string"},
+     "key or URI of an invoice"),
+    ({"description": key_description("user", "model://a/user/{pk}"), "type": "integer"},
+     "key or URI of a user"),
+]  # fmt: skip
+
 
 @pytest.mark.parametrize(
-    ("schema", "words"),
-    [
-        ({"type": "string"}, "text"),
-        ({"type": "string", "minLength": 1}, "text, not empty"),
-        ({"type": "string", "minLength": 0, "maxLength": 5}, "text of at most 5 characters"),
-        ({"type": "string", "minLength": 2, "maxLength": 5}, "text of 2 to 5 characters"),
-        ({"type": "string", "minLength": 3}, "text of at least 3 characters"),
-        ({"type": "string", "maxLength": 1}, "text of at most 1 character"),
-        ({"type": "string", "format": "date"}, "date"),
-        ({"type": "string", "format": "date-time"}, "date and time"),
-        ({"type": "string", "format": "of the project's own"}, "text"),
-        ({"type": "string", "contentEncoding": "base64"}, "text in base64"),
-        ({"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?$"}, "number as text"),
-        ({"type": "string", "pattern": r"^[0-9]{2}:[0-9]{2}$"}, "text"),
-        ({"type": "string", "pattern": r"^\p{L}("}, "text"),
-        ({"type": "integer"}, "whole number"),
-        ({"type": "integer", "minimum": 1, "maximum": 50}, "whole number from 1 to 50"),
-        ({"type": "number", "minimum": 0.5}, "number of at least 0.5"),
-        ({"type": "number", "maximum": 2.0}, "number of at most 2"),
-        ({"type": "number", "exclusiveMinimum": 0}, "number above 0"),
-        (
-            {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-            "number above 0 and below 1",
-        ),
-        ({"type": "number", "minimum": 0, "exclusiveMinimum": True}, "number above 0"),
-        ({"type": "number", "maximum": 9, "exclusiveMaximum": True}, "number below 9"),
-        ({"type": "boolean"}, "yes or no"),
-        ({"type": "null"}, "nothing"),
-        ({"type": ["null", "integer"]}, "whole number or nothing"),
-        ({"type": "array"}, "list of anything"),
-        ({"type": "array", "items": {"type": "string"}}, "list of texts"),
-        (
-            {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 9},
-            "list of 1 to 9 whole numbers",
-        ),
-        ({"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2},
-         "list of 2 texts"),
-        ({"type": "array", "items": {"enum": ["a", "b"]}}, "list of values, each one of a, b"),
-        (
-            {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}]},
-            "list of 2: whole number, text",
-        ),
-        ({"type": "object"}, "object"),
-        ({"properties": {}}, "object"),
-        ({"type": "object", "additionalProperties": {"type": "number"}}, "object of numbers"),
-        ({"type": "object", "additionalProperties": False}, "object"),
-        ({"enum": ["kind", "firm"]}, "one of kind, firm"),
-        ({"enum": ["a", " b", "", True, 1.0, None]}, 'one of a, " b", "", yes, 1 or nothing'),
-        ({"enum": list(range(20))}, "one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 8 more"),
-        ({"const": "S"}, "S"),
-        ({"oneOf": [{"const": 1, "title": "One"}, {"const": 2}]}, "one of 1, 2"),
-        ({"anyOf": [{"type": "number"}, {"type": "string"}]}, "number (also as text)"),
-        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "whole number or text"),
-        (
-            {"type": "string", "anyOf": [{"enum": ["a", "b"]}, {"description": "Older ones."}]},
-            "one of a, b or text",
-        ),
-        ({"anyOf": [{"type": "null"}, {"oneOf": [{"type": "string"}, {"type": "boolean"}]}]},
-         "text, yes or no or nothing"),
-        ({"type": ["string", "number", "boolean", "object", "array", "null"]}, "anything"),
-        ({"type": ["string", "number", "boolean", "object", "array"]}, "anything"),
-        ({"type": [{"type": "string"}, "any"]}, "anything"),
-        ({"not": {"type": "string"}}, "anything"),
-        ({}, "anything"),
-        ({"description": key_description("invoice", "invoice://{number}"), "type": "string"},
-         "key or URI of an invoice"),
-        ({"description": key_description("user", "model://a/user/{pk}"), "type": "integer"},
-         "key or URI of a user"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
+    ("schema", "words"), TYPES, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_description_of_a_type(schema, words):
     assert kind(schema) == words
 
@@ -260,3 +263,26 @@ JSON: Any = st.recursive(
 def test_arbitrary_properties_raise_no_error(properties):
     for line in lines({"properties": properties}):
         assert line.type and line.name
+
+
+# Words that these languages share with English.
+SHARED = {"de": {"in"}, "fr": {"date", "dates", "base64"}}
+
+
+@pytest.mark.parametrize("language", ["de", "fr"])
+def test_types_are_translated(language):
+    types = [schema for schema, _ in TYPES] + [
+        {"type": "string", "format": name} for name in FORMATS
+    ]
+    types += [{"type": "array", "items": one} for one in types]
+    types += [{"type": "object", "additionalProperties": one} for one in types]
+    with override(language):
+        assert kind({"type": "integer"}) == "whole number"  # errors and commands are in English
+        for schema in types:
+            own = {"properties": {"a": {"default": True, **schema}}}
+            (english, *_), (translated, *_) = lines(own), lines(own, translated=True)
+            assert translated.default != english.default
+            words = [set(re.findall(r"[A-Za-z0-9]{2,}", one.type)) for one in (english, translated)]
+            names = {"URI", "URL", "UUID", "URIs", "URLs", "UUIDs", "IPv4", "IPv6"}
+            values = {"kind", "firm", "invoice", "user", "10", "11", "50"}
+            assert words[0] & words[1] <= names | values | SHARED[language], translated.type

@@ -3,8 +3,17 @@
 import socket
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from django_mcp.declarations.schemas import all_of, is_plain, problem, reachable, violations
+from django_mcp.declarations.schemas import (
+    all_of,
+    clearly_fits,
+    is_plain,
+    problem,
+    reachable,
+    violations,
+)
 
 CONDITIONAL = {
     "type": "object",
@@ -199,3 +208,36 @@ NOTHING = {"type": "null"}
 def test_violation_of_alternatives_describes_the_closest_alternative(schema, value, words):
     (violation,) = violations({"type": "object", "properties": {"a": schema}}, {"a": value})
     assert violation.startswith(words)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from([0.5, 1.0, "", "a"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner),
+    max_leaves=6,
+)
+kinds = st.sampled_from(["string", "integer", "number", "boolean", "object", "array", "null"])
+plain_schemas = st.recursive(
+    st.fixed_dictionaries({}, optional={"type": kinds | st.lists(kinds, min_size=1, unique=True)}),
+    lambda inner: st.fixed_dictionaries(
+        {"type": st.sampled_from(["object", "array", ["object", "array", "null"]])},
+        optional={
+            "properties": st.dictionaries(st.sampled_from("ab"), inner), "items": inner,
+            "enum": st.just([1]), "required": st.just(["a"]),
+        },
+    ),
+)  # fmt: skip
+
+
+@given(plain_schemas, values)
+def test_value_clearly_fits_only_if_jsonschema_finds_nothing_wrong(schema, value):
+    if clearly_fits(schema, value):
+        assert violations(schema, value) == []
+    elif not any({*one} & {"enum", "required"} for one in parts(schema)):
+        # jsonschema also takes 1.0 as an integer, and has to be asked for that.
+        assert violations(schema, value) or "1.0" in repr(value)
+
+
+def parts(schema):
+    yield schema
+    for inner in (*schema.get("properties", {}).values(), *filter(None, [schema.get("items")])):
+        yield from parts(inner)

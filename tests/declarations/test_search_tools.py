@@ -129,7 +129,7 @@ def test_permission_of_the_search_tool_is_that_of_its_resource(declare, alice, b
         and not tool._is_allowed(make_request(bob))
         and not tool._is_allowed(make_request())
     )
-    assert not tool._is_public and not tool._is_free
+    assert not tool._is_public and not tool._decides_without_database
 
 
 def test_search_tool_of_a_public_resource_is_public_and_free(server, alice):
@@ -143,7 +143,7 @@ def test_search_tool_of_a_public_resource_is_public_and_free(server, alice):
 
     server.register(Customer, Everybody)
     tool = valid_catalog(server).tools["search_customer"]
-    assert tool._is_public and tool._is_free and tool._is_allowed(make_request())
+    assert tool._is_public and tool._decides_without_database and tool._is_allowed(make_request())
 
 
 def test_default_permission_is_required_for_search(server, alice, bob):
@@ -281,7 +281,7 @@ def test_definition_of_the_file_template(declare, alice):
     template = declare().templates["model://shop/invoice/{pk}/{file}"]
     assert template._definition()["name"] == "invoice_file" and not template.listed
     assert template._origin().endswith("Rows of shop.Invoice")
-    assert not template._is_public and not template._is_free
+    assert not template._is_public and not template._decides_without_database
     assert template._is_allowed(make_request(alice)) and not template._is_allowed(make_request())
 
 
@@ -320,11 +320,11 @@ def test_file_of_a_forbidden_or_missing_row_is_not_found(declare, alice, bob, in
 def test_only_readable_files_can_be_subscribed_to(declare, alice, bob, invoice_with_file):
     template = declare().templates["model://shop/invoice/{pk}/{file}"]
     variables = {"pk": str(invoice_with_file.pk), "file": "attachment"}
-    assert template._is_there(make_request(alice), variables)
-    assert not template._is_there(make_request(bob), variables)
-    assert not template._is_there(make_request(alice), variables | {"file": "metadata"})
+    assert template._exists(make_request(alice), variables)
+    assert not template._exists(make_request(bob), variables)
+    assert not template._exists(make_request(alice), variables | {"file": "metadata"})
     for key in ("x", str(invoice_with_file.pk + 1)):
-        assert not template._is_there(make_request(alice), variables | {"pk": key})
+        assert not template._exists(make_request(alice), variables | {"pk": key})
 
 
 def test_empty_file_field_is_not_found(declare, alice, invoice):

@@ -196,7 +196,13 @@ def test_unknown_page_permission_is_a_warning(make_server):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("title", 5), ("instructions", ["Be kind."]), ("durable", "yes"), ("icons", "a.png")],
+    [
+        ("title", 5),
+        ("instructions", ["Be kind."]),
+        ("durable", "yes"),
+        ("icons", "a.png"),
+        ("audit", "no"),
+    ],
 )
 def test_server_attribute_of_another_type_is_an_error(make_server, name, value):
     server = make_server("a", **{name: value})

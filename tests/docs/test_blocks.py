@@ -22,6 +22,7 @@ CHECKED = {
     "text": "a drawing: nothing in it runs",
     "{toctree}": "make docs",
     "{eval-rst}": "make docs",
+    "django": "tests/docs/test_template_prompts.py",
     "html": "tests/docs/test_oauth.py: the login is shown",
     "sql": "tests/docs/test_deploying.py",
     "{literalinclude}": "a file of docs/deploy: tests/hosts",

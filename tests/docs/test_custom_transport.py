@@ -233,7 +233,7 @@ async def test_each_line_is_a_message_however_it_is_split(transport):
 async def test_too_long_line_is_rejected_and_closes_the_connection(transport, page_code):
     async with transport() as served:
         client, other = await served.connect(), await served.connect()
-        client.writer.write(b"[" * (page_code["LONGEST"] * 2 + 2))
+        client.writer.write(b"[" * (page_code["MAX_MESSAGE_BYTES"] * 2 + 2))
         refused = await client.response()
         assert refused["error"]["code"] == -32700 and "too long" in refused["error"]["message"]
         with contextlib.suppress(ConnectionError):
@@ -256,7 +256,7 @@ async def test_request_is_cancelled_by_a_notification(transport, small_server, r
 
 
 async def test_closing_the_connection_cancels_its_calls(transport, small_server, page_code):
-    page_code["GRACE"] = 0.05
+    page_code["GRACE_SECONDS"] = 0.05
     async with transport() as served:
         client, other = await served.connect(), await served.connect()
         client.start("tools/call", name="wait", _meta={"progressToken": 1})

@@ -11,7 +11,6 @@ from django_mcp.declarations.fields import field_types
 from .pages import ROOT, blocks
 
 PAGE = ROOT / "docs/reference/fields.md"
-GIS = ROOT / "tests/fields/gis.py"
 CAMPAIGN = ROOT / "tests/fields/mcp.py"
 
 
@@ -31,16 +30,9 @@ def test_field_type_is_registered_as_shown(monkeypatch):
     assert CAMPAIGN.read_text(encoding="utf-8").endswith(code.partition("\n\n")[2])
 
 
-def test_point_type_is_registered_as_shown(monkeypatch):
-    monkeypatch.setattr(field_types, "_TYPES", {})
-    *_, code = blocks(PAGE, "python")
-    assert run(code)["PointType"] in field_types._TYPES.values()
-    assert GIS.read_text(encoding="utf-8").endswith(code.partition("\n\n")[2])
-
-
 def test_methods_are_shown_as_fields(monkeypatch, server, connect, alice, invoice):
     monkeypatch.setattr(decorators, "default_server", server)
-    _, code, _ = blocks(PAGE, "python")
+    _, code = blocks(PAGE, "python")
     run(code)
     invoice.tags.create(label="late")
     alice.is_superuser = True

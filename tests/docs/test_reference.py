@@ -9,13 +9,16 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
+from django.contrib.auth.models import AnonymousUser
 from django.core.management import BaseCommand, CommandParser, get_commands, load_command_class
 from django.utils.module_loading import import_string
 
 import django_mcp as mcp
+from django_mcp import conf
 from django_mcp.declarations.attribute_checks import is_ours
 from django_mcp.declarations.declaration import Declaration
 from django_mcp.declarations.schemas import problem
+from django_mcp.oauth import conf as oauth_conf
 from tools import docs as building
 
 from .pages import DOCS, PAGES, ROOT, anchors, blocks, fences, links, named, prose, text
@@ -24,6 +27,7 @@ INDEX = DOCS / "index.md"
 COMMANDS = DOCS / "reference/commands.md"
 TOOLS = DOCS / "reference/tools.md"
 REFERENCE = sorted((DOCS / "reference").glob("*.md"))
+REQUESTS = DOCS / "reference/requests.md"
 SETTINGS = DOCS / "reference/settings.md"
 NAMED = r"`\"?\[?\"?(django_mcp\.[\w.]+\.\w+)"
 IMPORT = re.compile(r"^ *from (django_mcp[\w.]*) import ([\w, ]+)$", re.M)
@@ -58,14 +62,18 @@ class Entry(NamedTuple):
     @property
     def tables(self) -> list[Entry]:
         """Its tables, one by one."""
-        blocks = re.findall(r"(?:^\|.+\|\n)+", self.text, re.M)
-        return [self._replace(text=block) for block in blocks]
+        return tables(self.text)
 
     @property
     def methods(self) -> Iterator[tuple[str, str]]:
         """The methods in the first cells, with their parameters."""
         for line in self._lines:
             yield from re.findall(r"`(\w+)\((.*?)\)`", line[0])
+
+
+def tables(page: str) -> list[Entry]:
+    """The tables of a text, one by one."""
+    return [Entry("", "", block) for block in re.findall(r"(?:^\|.+\|\n)+", page, re.M)]
 
 
 def documented() -> Iterator[Entry]:
@@ -89,7 +97,7 @@ def path_of(entry: Entry) -> str:
 
 def parameters(signature: str) -> list[str]:
     """The names of the parameters in a signature as a page shows it."""
-    parts = re.sub(r"=[^,)]+", "", signature.strip("()")).split(",")
+    parts = re.sub(r"=(\(\)|[^,)]+)", "", signature.strip("()")).split(",")
     return [part.strip().lstrip("*") for part in parts if part.strip(" *")]
 
 
@@ -116,7 +124,13 @@ def test_signatures_of_methods_match_the_code(entry):
 
 
 TESTING = "django_mcp.testing."
-VERIFIERS = ("django_mcp.verifiers.JWTTokens", "django_mcp.verifiers.IntrospectedTokens")
+# Classes whose arguments are documented with their defaults.
+WITH_ARGUMENTS = {
+    "django_mcp.Server",
+    "django_mcp.transports.pipe.Conversation",
+    "django_mcp.verifiers.IntrospectedTokens",
+    "django_mcp.verifiers.JWTTokens",
+}
 # Where attributes are documented that a class has from another one.
 SHARED = {
     "django_mcp.ModelResource": ["django_mcp.Tool", "django_mcp.Resource"],
@@ -124,6 +138,8 @@ SHARED = {
     "django_mcp.testing.Prompted": ["django_mcp.testing.Result"],
     "django_mcp.testing.ReadResult": ["django_mcp.testing.Result"],
 }
+# ``message`` is documented with ``ToolError``, and ``RpcError`` is made by the test client.
+INHERITED = {"message", "error"}
 WITHOUT_DEFAULT = (inspect.Parameter.empty, dataclasses.MISSING)
 
 
@@ -132,12 +148,12 @@ def attributes(entry: Entry) -> dict[str, Any]:
     cls = entry.object
     if issubclass(cls, Declaration):
         return {name: getattr(cls, name) for name in cls._options()}
-    if entry.path.startswith(TESTING):
-        return {}
-    if dataclasses.is_dataclass(cls):
-        return {field.name: field.default for field in dataclasses.fields(cls)}
-    if cls is mcp.Server or entry.path in VERIFIERS:
-        return {name: one.default for name, one in inspect.signature(cls).parameters.items()}
+    if dataclasses.is_dataclass(cls) and not entry.path.startswith(TESTING):
+        return {field.name: field.default for field in dataclasses.fields(cls) if field.init}
+    own_arguments = issubclass(cls, Exception) and "__init__" in vars(cls)
+    if own_arguments or issubclass(cls, tuple) or entry.path in WITH_ARGUMENTS:
+        found = inspect.signature(cls).parameters.values()
+        return {one.name: one.default for one in found if one.name not in INHERITED}
     return {}
 
 
@@ -163,6 +179,41 @@ def test_every_attribute_is_documented_with_its_default(entry):
             assert shown in ("required", ""), name
         elif re.fullmatch("`.+`", shown):
             assert eval(shown.strip("`"), {"mcp": mcp}) == default, name
+
+
+SETTING_TABLES = {"settings.md": conf.DEFAULTS, "oauth.md": oauth_conf.DEFAULTS}
+
+
+@pytest.mark.parametrize("page", SETTING_TABLES)
+def test_every_setting_is_documented_with_its_default(page):
+    (table,) = [
+        one for one in tables(text(DOCS / "reference" / page)) if "| key | type |" in one.text
+    ]
+    shown = {name: eval(row[2].strip("`"), {"mcp": mcp}) for name, row in table.rows.items()}
+    # A page shows a list where the code has a tuple of one.
+    assert repr(shown) == re.sub(r"\(('[^']*'),\)", r"[\1]", repr(SETTING_TABLES[page]))
+
+
+# The first column of a table that lists values which a project may set or read.
+VALUES = re.compile(r"\| (read-only )?(class )?(argument|attribute|key|keyword|option)\b")
+
+
+@pytest.mark.parametrize("page", REFERENCE, ids=named)
+def test_every_value_has_a_type_and_a_default(page):
+    for table in tables(prose(page)):
+        head, _, *rows = table._lines
+        found = VALUES.match(table.text)
+        if found:
+            wanted = ["type"] if found[1] else ["type", "default"]
+            assert head[1 : 1 + len(wanted)] == wanted, table.text
+            for row in rows:
+                assert len(row) == len(head) and all(row), row
+
+
+def test_tables_of_classes_say_what_they_list():
+    """``name`` does not say whether a value may be set."""
+    heads = [next(one._lines)[0] for entry in CLASSES for one in entry.tables]
+    assert "name" not in heads
 
 
 # Everything a project may set, override or call has an entry; its own helpers may have any name
@@ -199,6 +250,15 @@ def test_resolved_declarations_have_no_other_public_attributes():
         ours = next(cls for cls in type(thing).__mro__ if is_ours(cls))
         theirs = {name for cls in type(thing).__mro__ if not is_ours(cls) for name in vars(cls)}
         assert public_names(thing) - theirs <= documented_names(ours), thing
+
+
+def test_requests_have_the_public_attributes_that_are_documented():
+    request = mcp.Request(mcp.Principal(AnonymousUser()), mcp.server)
+    found = public_names(request)
+    found -= {f"a{name}" for name in found}  # asynchronous twins, documented in the same entry
+    assert found == documented_names(mcp.Request)
+    (can,) = [one for one in tables(text(REQUESTS)) if "`request.can`" in one.text]
+    assert public_names(request.can) == can.rows.keys()
 
 
 CALLED = [one for one in CLASSES if one.object is mcp.Request or TESTING in one.path]

@@ -15,7 +15,7 @@ import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
 from django_mcp.checks import check_settings
 from django_mcp.declarations import decorators
-from django_mcp.declarations.permissions import decide
+from django_mcp.declarations.declaration import decide
 from django_mcp.declarations.request import Request
 from django_mcp.models import Token
 from tests.http import HttpClient

@@ -20,6 +20,20 @@ def test_every_model_has_list_and_add_pages(page, atlas, admin_client):
     assert admin_client.get(reverse(page)).status_code == 200
 
 
+def test_staff_read_and_correct_trips_of_others_by_tools(trip, city, mcp_client, admin_user):
+    stop = add_stop(trip, city("Tokyo"))
+    client = mcp_client.acting_as(admin_user)
+    found = client.call("admin_search_trip", query="Japan").assert_ok()
+    assert [row["_key"] for row in found.data["results"]] == [trip.pk]
+    shown = client.call("admin_read_trip", _key=trip.pk).assert_ok()
+    assert [row["_key"] for row in shown.data["stops"]] == [stop.pk]
+    client.call("admin_update_trip", _key=trip.pk, title="Corrected").assert_ok()
+    trip.refresh_from_db()
+    assert trip.title == "Corrected"
+    owner = mcp_client.acting_as(trip.owner)
+    assert not [name for name in owner.tools().names if name.startswith("admin_")]
+
+
 def test_home_page_redirects_to_the_admin(client):
     assert client.get("/").url == reverse("admin:index")
 

@@ -89,6 +89,25 @@ def test_city_is_found_by_its_alternative_names(plain_client):
         assert city["_links"] == {"country": "atlas://country/DE"}
 
 
+def test_people_are_counted_by_continent(plain_client):
+    arguments = {"group_by": ["continent__name"], "measures": ["count", "population__sum"]}
+    found = call(plain_client, "aggregate_country", **arguments, ordering="-population__sum")
+    first, *others = found["groups"]
+    countries = Country.objects.filter(continent="AS").values_list("population", flat=True)
+    assert first == {
+        "continent__name": "Asia",
+        "count": len(countries),
+        "population__sum": sum(countries),
+    }
+    assert len(others) == 6 and not found["more"]
+
+
+def test_trips_of_others_are_not_counted(people, connect):
+    for name, owner in people.items():
+        found = call(connect(owner), "aggregate_trip", group_by=["starts__year", "status"])
+        assert sum(group["count"] for group in found["groups"]) == owner.trips.count() > 0, name
+
+
 def test_every_city_is_on_one_page_only(plain_client):
     seen, cursor = [], {}
     while True:
@@ -155,6 +174,15 @@ def test_visit_prompt(plain_client):
     plain_client.prompt("visit", **visit | {"city": "Paris"}).assert_error(
         "knows no Paris in Japan"
     )
+
+
+def test_only_a_superuser_may_load_the_atlas(django_user_model, plain_client, connect):
+    plain_client.call("load_atlas").assert_unknown()
+    client = connect(django_user_model.objects.create_superuser("root"))
+    assert client.call("load_atlas", largest=100).text.startswith("The atlas is already loaded: ")
+    loaded = client.call("load_atlas", largest=100, force=True)
+    assert loaded.text.startswith("Loaded 100 cities in ")
+    assert any("100 %" in log.data for log in client.logs)
 
 
 # Trips.

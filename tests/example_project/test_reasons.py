@@ -9,8 +9,8 @@ import django_mcp as mcp
 from django_mcp.auth.principal import Principal, anonymous
 from django_mcp.calls.execution import surrounded
 from django_mcp.calls.visibility import visible
-from django_mcp.declarations.permissions import decide
-from django_mcp.management.uri_access import conditions
+from django_mcp.declarations.declaration import decide
+from django_mcp.management.access_report import explain_read
 from example_project.atlas.models import Trip
 
 
@@ -51,7 +51,7 @@ def test_explained_conditions_agree_with_reading(principals):
         with surrounded(request):
             for uri in [*places, "atlas://trip/0", "atlas://flag/XX", "atlas://about"]:
                 ways = [
-                    conditions(one, given, request) for one, given in mcp.server._catalog.at(uri)
+                    explain_read(one, given, request) for one, given in mcp.server._catalog.at(uri)
                 ]
                 opened = any(all(gate.allowed for gate in gates) for gates in ways)
                 assert ways and opened == (uri in visible(request, [uri])), (uri, ways)

@@ -50,7 +50,7 @@ class ArmedFaults:
 
     # To the workers.
 
-    async def struck(
+    async def wait_until_hit(
         self, fault: Fault, act: str, patience: float, seconds: float, but: int = 0
     ) -> int | None:
         """Return the process that has reached the point, or ``None`` after the timeout.

@@ -75,7 +75,7 @@ class Options:
         return LEASES.get(self.database, LEASE)
 
     @property
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """For how long the checker goes on, unless it is told to stop."""
         if self.mutant or not self.every:
             return self.seconds
@@ -156,7 +156,7 @@ class Campaign:
             stack.callback(asyncio.create_task(going_on).cancel)
         self._began, options = time.monotonic(), self.options
         await self._checker.start(
-            front, self.workers, seed=options.seed, seconds=options.patience,
+            front, self.workers, seed=options.seed, seconds=options.timeout,
             clients=options.clients, lease=options.lease, database=options.database,
             layer=options.layer, only=TRIED.get(options.mutant, ()),
         )  # fmt: skip
@@ -362,18 +362,18 @@ class Campaign:
     def alone(self, what: str) -> asyncio.Lock:
         return self.armed.alone(what)
 
-    async def struck(
+    async def wait_until_hit(
         self, fault: Fault, act: str, patience: float, seconds: float = 0.0
     ) -> int | None:
         """Return the process that has reached the point, or ``None`` after the timeout."""
         if self._is_over and fault.number < LATE:
             return None
-        return await self.armed.struck(fault, act, patience, seconds)
+        return await self.armed.wait_until_hit(fault, act, patience, seconds)
 
     async def passed(self, fault: Fault, at: str, patience: float, but: int = 0) -> bool:
         """Return whether a process passes a point in time; no fault is injected there."""
         looked = fault._replace(at=at, number=fault.number + LOOKS)
-        return await self.armed.struck(looked, "note", patience, 0.0, but) is not None
+        return await self.armed.wait_until_hit(looked, "note", patience, 0.0, but) is not None
 
     async def cut(self, fault: Fault, *, happens: bool, patience: float) -> bool:
         """Return whether a connection was cut at a commit."""

@@ -51,7 +51,7 @@ async def kill_at(campaign: Campaign, fault: Fault) -> None:
     tally.injected("k")
     if fault.at == "outcome-committed":
         tally.injected("f")
-    pid = await campaign.struck(fault, "kill", PATIENCE)
+    pid = await campaign.wait_until_hit(fault, "kill", PATIENCE)
     if pid is None:
         return
     tally.observed("k")
@@ -66,7 +66,7 @@ async def hold(campaign: Campaign, fault: Fault) -> None:
     SQLite has one writer, so others only read meanwhile.
     """
     campaign.tally.injected("h")
-    pid = await campaign.struck(fault, "pause", PATIENCE, fault.seconds)
+    pid = await campaign.wait_until_hit(fault, "pause", PATIENCE, fault.seconds)
     if pid is None:
         return
     has_one_writer = campaign.options.database == "sqlite"
@@ -116,7 +116,7 @@ async def suspend(campaign: Campaign, fault: Fault) -> None:
 
 async def _stand_still(campaign: Campaign, fault: Fault) -> tuple[Worker, int] | None:
     if fault.at:
-        pid = await campaign.struck(fault, "suspend", PATIENCE)
+        pid = await campaign.wait_until_hit(fault, "suspend", PATIENCE)
         return None if pid is None else (campaign.armed.worker_of(pid), pid)
     worker = await campaign.living(fault.victim)
     if worker is None:

@@ -19,7 +19,7 @@ from .checker.client import Address, Broken, request
 from .checker.context import CampaignContext, Deadline
 from .checker.expectation import Reading, RequestMessages, Stream, compare
 from .checker.faults import Faults
-from .checker.ledger import Findings
+from .checker.findings import Findings
 from .checker.reading import Ending, Reader
 from .checker.scenarios import SCENARIOS
 from .checker.sessions import Session
@@ -33,18 +33,18 @@ JSON = dict[str, Any]
 
 
 @pytest.fixture
-def ledger() -> Findings:
+def findings() -> Findings:
     return Findings(7)
 
 
 @pytest.fixture
-def session(ledger) -> Session:
+def session(findings) -> Session:
     here = Address("127.0.0.1", 1, "/mcp")
-    return Session(CampaignContext(here, [here], 7, 2.0, "postgres", "none", 1.0, ledger), "one")
+    return Session(CampaignContext(here, [here], 7, 2.0, "postgres", "none", 1.0, findings), "one")
 
 
-def wrong(ledger: Findings) -> dict[str, int]:
-    return {kind: count for kind, count in ledger.totals.items() if count}
+def wrong(findings: Findings) -> dict[str, int]:
+    return {kind: count for kind, count in findings.totals.items() if count}
 
 
 def progress(number: int, token: str = "t1", seed: str = SEED) -> JSON:
@@ -63,7 +63,7 @@ def whole(final: str | None = None) -> list[JSON]:
 
 def strike(session: Session, kind: str, worker: str = "http://127.0.0.1:1/mcp") -> None:
     expected = {"fault": kind, "at": "struck", "worker": worker, "id": f"f{time.monotonic()}"}
-    session.world.faults.take(json.dumps(expected).encode())
+    session.context.faults.take(json.dumps(expected).encode())
 
 
 def events(messages: Sequence[JSON], first: int = 1) -> list[Event]:
@@ -91,19 +91,19 @@ def judged(
 # Event ids.
 
 
-def test_complete_stream_has_no_findings(ledger):
-    stream = Stream(ledger, "x")
+def test_complete_stream_has_no_findings(findings):
+    stream = Stream(findings, "x")
     read(stream, [Event("", "4-0", retry=500), *events(whole())])
-    assert wrong(ledger) == {} and stream.messages() == whole()
-    assert ledger.counts["events"] == COUNT + 2
+    assert wrong(findings) == {} and stream.messages() == whole()
+    assert findings.counts["events"] == COUNT + 2
 
 
-def test_stream_over_several_connections_has_no_findings(ledger):
-    stream, found = Stream(ledger, "x"), events(whole())
+def test_stream_over_several_connections_has_no_findings(findings):
+    stream, found = Stream(findings, "x"), events(whole())
     read(stream, [Event("", "4-0"), *found[:2]])
     read(stream, [Event("", "4-2-2"), *found[2:4], Event("", "4-4-3", retry=1)], after=2)
     read(stream, [Event("", "4-4-4"), *found[4:]], after=4)
-    assert wrong(ledger) == {} and stream.messages() == whole()
+    assert wrong(findings) == {} and stream.messages() == whole()
 
 
 DROPPED: Callable[[list[Event]], list[Event]] = lambda found: [*found[:2], *found[3:]]  # noqa: E731
@@ -126,46 +126,46 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_wrong_event_ids_are_classified(ledger, name):
+def test_wrong_event_ids_are_classified(findings, name):
     change, kind = FAULTS[name]
-    read(Stream(ledger, "x"), change(events(whole())))
-    assert wrong(ledger) == {kind: 1}, ledger.found
+    read(Stream(findings, "x"), change(events(whole())))
+    assert wrong(findings) == {kind: 1}, findings.found
 
 
-def test_repetition_after_resumption_is_duplicated(ledger):
-    stream, found = Stream(ledger, "x"), events(whole())
+def test_repetition_after_resumption_is_duplicated(findings):
+    stream, found = Stream(findings, "x"), events(whole())
     read(stream, found[:3])
     read(stream, found[2:], after=3)
-    assert wrong(ledger) == {"duplicated": 1}
+    assert wrong(findings) == {"duplicated": 1}
 
 
-def test_gap_after_resumption_is_lost(ledger):
-    stream, found = Stream(ledger, "x"), events(whole())
+def test_gap_after_resumption_is_lost(findings):
+    stream, found = Stream(findings, "x"), events(whole())
     read(stream, found[:3])
     read(stream, found[4:], after=3)
-    assert wrong(ledger) == {"lost": 1}
+    assert wrong(findings) == {"lost": 1}
 
 
-def test_different_text_for_the_same_id_is_wrong(ledger):
-    stream, found = Stream(ledger, "x"), events(whole())
+def test_different_text_for_the_same_id_is_wrong(findings):
+    stream, found = Stream(findings, "x"), events(whole())
     read(stream, found)
     read(stream, events(whole("something else")), after=0)
-    assert wrong(ledger) == {"wrong": 1}
+    assert wrong(findings) == {"wrong": 1}
 
 
-def test_empty_event_for_an_older_client_is_wrong(ledger):
-    reading = Reading(Stream(ledger, "x"), 0, primes=False)
+def test_empty_event_for_an_older_client_is_wrong(findings):
+    reading = Reading(Stream(findings, "x"), 0, primes=False)
     reading.take(Event("", "4-0"))
-    assert wrong(ledger) == {"wrong": 1}
+    assert wrong(findings) == {"wrong": 1}
 
 
-def test_pruned_events_are_excused_by_an_error_response(ledger):
+def test_pruned_events_are_excused_by_an_error_response(findings):
     error = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": f"It {TRIMMED}"}}
     for forgets, expected in ((True, {}), (False, {"lost": 1})):
-        stream = Stream(ledger, "x")
+        stream = Stream(findings, "x")
         stream.may_be_trimmed = forgets
         read(stream, [Event("", "4-2"), Event(json.dumps(error), "4-6")], after=2)
-        assert wrong(ledger) == expected
+        assert wrong(findings) == expected
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,11 @@ def test_pruned_events_are_excused_by_an_error_response(ledger):
     [(True, [], {}), (False, [], {"lost": 1}), (True, [Event("{}", "4-3")], {"lost": 1})],
     ids=["forgotten", "not forgotten", "later"],
 )
-def test_pruned_events_are_excused_only_before_the_response(ledger, forgets, began, expected):
-    stream, answer = Stream(ledger, "x"), {"jsonrpc": "2.0", "id": 1, "result": {}}
+def test_pruned_events_are_excused_only_before_the_response(findings, forgets, began, expected):
+    stream, answer = Stream(findings, "x"), {"jsonrpc": "2.0", "id": 1, "result": {}}
     stream.may_be_trimmed = forgets
     read(stream, [Event("", "4-2"), *began, Event(json.dumps(answer), "4-6")], after=2)
-    assert wrong(ledger) == expected and stream.is_trimmed is not bool(expected)
+    assert wrong(findings) == expected and stream.is_trimmed is not bool(expected)
 
 
 @pytest.mark.parametrize(
@@ -188,21 +188,21 @@ def test_pruned_events_are_excused_only_before_the_response(ledger, forgets, beg
         (True, "b", {"wrong": 1}),
     ],
 )
-def test_changed_event_is_excused_only_by_pruning(ledger, forgets, later, expected):
-    stream = Stream(ledger, "x")
+def test_changed_event_is_excused_only_by_pruning(findings, forgets, later, expected):
+    stream = Stream(findings, "x")
     stream.may_be_trimmed = forgets
     stream.keep(4, "a")
     stream.keep(4, later)
-    assert wrong(ledger) == expected
+    assert wrong(findings) == expected
 
 
 # Texts.
 
 
-def test_complete_call_is_a_success(session, ledger):
-    stream = Stream(ledger, "x")
+def test_complete_call_is_a_success(session, findings):
+    stream = Stream(findings, "x")
     read(stream, events(whole()))
-    assert judged(session, stream) == "success" and wrong(ledger) == {}
+    assert judged(session, stream) == "success" and wrong(findings) == {}
 
 
 SAID = {
@@ -214,58 +214,58 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_wrong_texts_with_correct_ids_are_classified(session, ledger, name):
+def test_wrong_texts_with_correct_ids_are_classified(session, findings, name):
     """The ids are correct, but the event log is not."""
     numbers, expected = SAID[name]
     said = [progress(number) for number in numbers]
-    stream = Stream(ledger, "x")
+    stream = Stream(findings, "x")
     read(stream, events([*said, response(word(SEED, "final"))]))
     judged(session, stream)
-    assert wrong(ledger) == expected, ledger.found
+    assert wrong(findings) == expected, findings.found
 
 
-def test_text_of_another_call_is_wrong(session, ledger):
-    stream = Stream(ledger, "x")
+def test_text_of_another_call_is_wrong(session, findings):
+    stream = Stream(findings, "x")
     messages = whole()
     messages[2]["params"]["message"] = word("another", 2)
     read(stream, events(messages))
     judged(session, stream)
-    assert wrong(ledger) == {"wrong": 1, "lost": 1}
+    assert wrong(findings) == {"wrong": 1, "lost": 1}
 
 
-def test_missing_response_is_lost(session, ledger):
-    stream = Stream(ledger, "x")
+def test_missing_response_is_lost(session, findings):
+    stream = Stream(findings, "x")
     read(stream, events(whole()[:-1]))
     assert judged(session, stream, ending=Ending.OVER) == "silence"
-    assert wrong(ledger) == {"lost": 1}
+    assert wrong(findings) == {"lost": 1}
 
 
-def test_second_response_is_duplicated(session, ledger):
-    stream = Stream(ledger, "x")
+def test_second_response_is_duplicated(session, findings):
+    stream = Stream(findings, "x")
     read(stream, events([*whole(), whole()[-1]]))
     judged(session, stream)
-    assert wrong(ledger) == {"duplicated": 1}
+    assert wrong(findings) == {"duplicated": 1}
 
 
-def test_message_after_the_response_is_disordered(session, ledger):
-    stream = Stream(ledger, "x")
+def test_message_after_the_response_is_disordered(session, findings):
+    stream = Stream(findings, "x")
     messages = whole()
     read(stream, events([*messages[:4], messages[5], messages[4]]))
     judged(session, stream)
-    assert wrong(ledger) == {"disordered": 1}
+    assert wrong(findings) == {"disordered": 1}
 
 
-def test_different_response_is_wrong(session, ledger):
-    stream = Stream(ledger, "x")
+def test_different_response_is_wrong(session, findings):
+    stream = Stream(findings, "x")
     read(stream, events(whole("something else")))
-    assert judged(session, stream) == "wrong" and wrong(ledger) == {"wrong": 1}
+    assert judged(session, stream) == "wrong" and wrong(findings) == {"wrong": 1}
 
 
-def test_missing_last_text_is_lost(ledger):
+def test_missing_last_text_is_lost(findings):
     wanted = spoken("s", 4)
-    assert compare(ledger, "x", wanted, wanted)
-    assert not compare(ledger, "x", wanted, wanted[:3])
-    assert wrong(ledger) == {"lost": 1}
+    assert compare(findings, "x", wanted, wanted)
+    assert not compare(findings, "x", wanted, wanted[:3])
+    assert wrong(findings) == {"lost": 1}
 
 
 def test_messages_of_other_requests_are_ignored():
@@ -291,31 +291,31 @@ async def served(session: Session, *found: Event, after: int = 0) -> Reader:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         here = Address("127.0.0.1", server.sockets[0].getsockname()[1], "/mcp")
-        reader = Reader(session, Stream(session.world.ledger, "x"), [1])
+        reader = Reader(session, Stream(session.context.findings, "x"), [1])
         reader.at = after
         await reader.read(await request(here, "GET", {}))
         await asyncio.wait_for(over.wait(), 5)
         return reader
 
 
-async def test_messages_of_other_requests_on_a_stream_are_wrong(session, ledger):
+async def test_messages_of_other_requests_on_a_stream_are_wrong(session, findings):
     await served(session, Event("", "4-0"), *events(whole()))
-    assert wrong(ledger) == {}
+    assert wrong(findings) == {}
     others = [progress(0, "t2"), response("x", 2), *whole()]
     await served(session, Event("", "4-0"), *events(others))
-    assert wrong(ledger) == {"wrong": 2}
+    assert wrong(findings) == {"wrong": 2}
 
 
 PRUNES = [((), {"lost": 1}), (("begin", "end"), {"lost": 1}), (("begin",), {})]
 
 
 @pytest.mark.parametrize(("expected", "found"), PRUNES, ids=["never", "before", "meanwhile"])
-async def test_pruning_before_the_stream_began_excuses_nothing(session, ledger, expected, found):
+async def test_pruning_before_the_stream_began_excuses_nothing(session, findings, expected, found):
     """Otherwise a server that resumes only with the response would always be excused."""
     for at in expected:
-        session.world.faults.take(json.dumps({"fault": "prune", "at": at, "id": "f1"}).encode())
+        session.context.faults.take(json.dumps({"fault": "prune", "at": at, "id": "f1"}).encode())
     reader = await served(session, Event("", "4-2"), *events(whole()[-1:], 9), after=2)
-    assert wrong(ledger) == found and reader.stream.is_trimmed is not bool(found)
+    assert wrong(findings) == found and reader.stream.is_trimmed is not bool(found)
 
 
 # Effects.
@@ -336,35 +336,35 @@ EFFECTS = [
 
 
 @pytest.mark.parametrize(("said", "tool", "database", "times", "expected"), EFFECTS)
-def test_effects_must_match_the_response(session, ledger, said, tool, database, times, expected):
-    session.world.database = database
+def test_effects_must_match_the_response(session, findings, said, tool, database, times, expected):
+    session.context.database = database
     strike(session, "kill")
-    stream = Stream(ledger, "x")
+    stream = Stream(findings, "x")
     read(stream, events(whole(said)))
     judged(session, stream, tool=tool, effects=("",))
-    ledger.settle({SEED: times} if times else {})
-    assert wrong(ledger) == expected, ledger.found
+    findings.compare_effects({SEED: times} if times else {})
+    assert wrong(findings) == expected, findings.found
 
 
-def test_cancelled_call_with_an_effect_is_wrong(session, ledger):
-    issued = Attempt(ExpectedCall("act", "s", effects=("",)), 1, SEED, Stream(ledger, "x"))
+def test_cancelled_call_with_an_effect_is_wrong(session, findings):
+    issued = Attempt(ExpectedCall("act", "s", effects=("",)), 1, SEED, Stream(findings, "x"))
     issued.is_cancelled = True
     judge(session, issued, Ending.OVER)
-    ledger.settle({SEED: 1})
-    assert wrong(ledger) == {"wrong": 1}
+    findings.compare_effects({SEED: 1})
+    assert wrong(findings) == {"wrong": 1}
 
 
-def test_read_only_call_is_excused_only_after_three_deaths(session, ledger):
+def test_read_only_call_is_excused_only_after_three_deaths(session, findings):
     for deaths, expected in ((3, {}), (2, {"wrong": 1})):
-        stream = Stream(ledger, "x")
+        stream = Stream(findings, "x")
         read(stream, events(whole(LOST)))
-        session.world.faults = Faults()
+        session.context.faults = Faults()
         issued = Attempt(ExpectedCall("recite", "s", count=COUNT), 1, SEED, stream)
         for _ in range(deaths):
             strike(session, "kill")
         judge(session, issued, Ending.ANSWERED)
-        ledger.settle({})
-        assert wrong(ledger) == expected
+        findings.compare_effects({})
+        assert wrong(findings) == expected
 
 
 HERE, ELSEWHERE = "http://127.0.0.1:1/mcp", "http://127.0.0.1:2/mcp"
@@ -386,70 +386,77 @@ def silent(session: Session, worker: str, began: float, ended: float) -> None:
         "began": began,
         "ended": ended,
     }
-    session.world.faults.take(json.dumps(expected).encode())
+    session.context.faults.take(json.dumps(expected).encode())
 
 
 @pytest.mark.parametrize("name", SILENCES)
 @pytest.mark.parametrize("said", [ROLLED_BACK, "something else"])
-def test_lost_lease_is_excused_by_a_heartbeat_pause_during_the_call(session, ledger, name, said):
+def test_lost_lease_is_excused_by_a_heartbeat_pause_during_the_call(session, findings, name, said):
     """The worker reports a pause when it is over, which may be after the response."""
     found, expected = SILENCES[name]
-    session.world.workers = [Address.of(HERE), Address.of(ELSEWHERE)]
-    stream, now = Stream(ledger, "x"), time.monotonic()
+    session.context.workers = [Address.of(HERE), Address.of(ELSEWHERE)]
+    stream, now = Stream(findings, "x"), time.monotonic()
     read(stream, events(whole(said)))
     place, wanted = Address.of(HERE), ExpectedCall("act", "1-2-3", count=COUNT)
     judge(session, Attempt(wanted, 1, SEED, stream, now - 5.0, place=place), Ending.ANSWERED)
     for worker, began, ended in found:
         silent(session, worker, now + began, now + ended)
-    ledger.settle({})
-    assert wrong(ledger) == (expected if said == ROLLED_BACK else {"wrong": 1})
+    findings.compare_effects({})
+    assert wrong(findings) == (expected if said == ROLLED_BACK else {"wrong": 1})
 
 
-def test_heartbeat_pause_during_an_outage_is_no_second_death(session, ledger):
+def test_heartbeat_pause_during_an_outage_is_no_second_death(session, findings):
     """A call that may run again is lost only by three deaths."""
     now = time.monotonic()
     strike(session, "database")
     for _ in range(3):
         silent(session, HERE, now - 1.0, now + 1.0)
-    assert len(session.world.faults.deaths(now - 5.0)) == 1
+    assert len(session.context.faults.deaths(now - 5.0)) == 1
     silent(session, HERE, now - 9.0, now - 6.0)
-    assert len(session.world.faults.deaths(now - 7.0)) == 2
+    assert len(session.context.faults.deaths(now - 7.0)) == 2
 
 
 def test_time_since_an_outage_is_known_if_it_was_the_only_fault(session):
-    faults, here, since = session.world.faults, Address.of(HERE), time.monotonic()
-    assert faults.waited(since, here) is None
+    faults, here, since = session.context.faults, Address.of(HERE), time.monotonic()
+    assert faults.seconds_since_outage(since, here) is None
     faults.take(b'{"fault": "database", "at": "struck", "id": "f1"}')
-    assert faults.waited(since, here) == 0
+    assert faults.seconds_since_outage(since, here) == 0
     faults.take(b'{"fault": "database", "at": "end", "id": "f1"}')
-    assert faults.waited(since, here) > 0 and faults.waited(time.monotonic(), here) is None
+    assert (
+        faults.seconds_since_outage(since, here) > 0
+        and faults.seconds_since_outage(time.monotonic(), here) is None
+    )
     strike(session, "kill", ELSEWHERE)
-    assert faults.waited(since, here) > 0 and faults.waited(since) is None
+    assert (
+        faults.seconds_since_outage(since, here) > 0 and faults.seconds_since_outage(since) is None
+    )
 
 
-def test_heartbeat_pause_excuses_no_other_error(session, ledger):
+def test_heartbeat_pause_excuses_no_other_error(session, findings):
     now = time.monotonic()
     silent(session, HERE, now - 1.0, now)
-    assert not session.world.struck(now - 5.0) and not session.world.faults.concern(now - 5.0)
+    assert not session.context.was_faulty(now - 5.0) and not session.context.faults.affected(
+        now - 5.0
+    )
 
 
-def test_heartbeat_pause_excuses_nothing_without_faults(session, ledger):
-    session.world.is_quiet = True
-    stream, now = Stream(ledger, "x"), time.monotonic()
+def test_heartbeat_pause_excuses_nothing_without_faults(session, findings):
+    session.context.is_quiet = True
+    stream, now = Stream(findings, "x"), time.monotonic()
     silent(session, HERE, now - 1.0, now + 1.0)
     read(stream, events(whole(ROLLED_BACK)))
     judged(session, stream, tool="act")
-    ledger.settle({})
-    assert wrong(ledger) == {"wrong": 1}
+    findings.compare_effects({})
+    assert wrong(findings) == {"wrong": 1}
 
 
 # Other checks.
 
 
 def test_deadline_is_extended_up_to_a_limit():
-    patience = Deadline(10)
-    patience.strike()
-    assert 9 < patience.left <= 10 and not patience.is_over
+    deadline = Deadline(10)
+    deadline.count_failure()
+    assert 9 < deadline.left <= 10 and not deadline.is_over
 
 
 def test_faults_are_read_from_lines():
@@ -457,7 +464,7 @@ def test_faults_are_read_from_lines():
     faults.take(b"nonsense\n")
     faults.take(b'{"fault": "prune", "at": "begin"}\n')
     faults.take(b'{"fault": "prune", "at": "end"}\n')
-    assert (faults.prunes, faults.deaths(0)) == (1, []) and not faults.concern(0)
+    assert (faults.prunes, faults.deaths(0)) == (1, []) and not faults.affected(0)
 
 
 def test_checker_and_project_compute_the_same_texts():
@@ -559,9 +566,9 @@ async def test_failed_connection_has_not_sent_the_request():
     assert not broken.value.sent
 
 
-def test_missing_and_repeated_notifications_of_effects_are_reported(ledger):
-    ledger.hears("one", "note a", 2)
-    ledger.hears("other", "note b", 2)
-    assert ledger.asked == {"note a", "note b"}
-    ledger.settle({"note a": 2, "note b": 1})
-    assert ledger.totals == {"duplicated": 1} and "other" in ledger.found["duplicated"][0]
+def test_missing_and_repeated_notifications_of_effects_are_reported(findings):
+    findings.record_reported_effect("one", "note a", 2)
+    findings.record_reported_effect("other", "note b", 2)
+    assert findings.checked_effects == {"note a", "note b"}
+    findings.compare_effects({"note a": 2, "note b": 1})
+    assert findings.totals == {"duplicated": 1} and "other" in findings.found["duplicated"][0]

@@ -84,7 +84,7 @@ def test_timed_out_question_reaches_the_claim():
     known = {"known": {}, "high_water": None, "rounds": 1}
     calls.park(one.pk, 0, [ask()], ["asks"], **known)
     with watched() as reached:
-        assert calls.overdue(timezone.now() + timedelta(days=1), "mine")
+        assert calls.time_out_questions(timezone.now() + timedelta(days=1), "mine")
         sessions.of_stream(stream.pk)
     assert "answer-claimed" in reached
 
@@ -106,7 +106,7 @@ def test_takeover_reaches_its_points(django_capture_on_commit_callbacks):
     with watched() as reached:
         alias = settings.DJANGO_MCP["DATABASE"]
         with django_capture_on_commit_callbacks(using=alias, execute=True):
-            assert calls.orphans("mine")
+            assert calls.take_over_orphans("mine")
             assert reached == []
         assert reached == ["takeover"]
         sessions.of_stream(stream.pk)
@@ -222,7 +222,7 @@ def test_every_point_is_used():
     assert len(points.POINTS) >= 10
 
 
-STRIKES = """
+EXCUSING = """
 import json, os, socket, sys, time
 from tests.faults.project import injection
 injection.begin()
@@ -305,5 +305,5 @@ def wait_for_state(pid: int, state: str) -> None:
 def begun(folder: Path, name: str) -> subprocess.Popen[bytes]:
     environ = os.environ | {"FAULTS_FOLDER": str(folder), "FAULTS_WORKER": name}
     return subprocess.Popen(
-        [sys.executable, "-c", STRIKES], cwd=ROOT, env=environ, stdout=subprocess.PIPE
+        [sys.executable, "-c", EXCUSING], cwd=ROOT, env=environ, stdout=subprocess.PIPE
     )

@@ -189,18 +189,23 @@ class Trial:
         with self._client(filter_fields=[name]) as client:
             schema = client.server._catalog.tools[self._search]._definition()["inputSchema"]
             for value in values:
-                if value is None:
-                    asked: dict[str, Any] = {f"{name}__isnull": True}
-                elif isinstance(value, list):
-                    asked = {f"{name}__in": value}
-                else:
-                    asked = {name: value}
+                asked = self._filter_for(value, schema["properties"])
                 assert violations(schema, asked) == []
                 found = self._found(client, **asked)
                 assert found and all(each[name] == value for each in found)
-            odd = client.call(self._search, **{name: ODD})
+            argument = next(iter(self._filter_for(values[0], schema["properties"])))
+            odd = client.call(self._search, **{argument: ODD})
             assert not odd.bugs and (odd.is_error or odd.data["results"] == []), odd
         return "yes"
+
+    def _filter_for(self, value: Any, properties: dict[str, Any]) -> dict[str, Any]:
+        """Return the argument of a search that finds ``value``."""
+        name = self.case.attribute
+        if value is None:
+            return {f"{name}__isnull": True}
+        if f"{name}__overlap" in properties:  # an array or a range
+            return {f"{name}__overlap": value}
+        return {f"{name}__in": value} if isinstance(value, list) else {name: value}
 
     def _ordered(self) -> str:
         name = self.case.attribute

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -15,7 +16,7 @@ from django.contrib.contenttypes.fields import GenericForeignKey, GenericRelatio
 from django.core.files.base import ContentFile
 from django.db import connections, models
 
-from .packages import PACKAGES, has_gdal, is_installed
+from .packages import PACKAGES, has_gdal, has_vector_extension, is_installed
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
@@ -65,6 +66,8 @@ class Case:
     @property
     def is_of_this_database(self) -> bool:
         """Return whether the database of this run has such a field."""
+        if self.module == "pgvector" and not has_vector_extension():
+            return False
         return self.vendor in ("", connections["default"].vendor)
 
     @property
@@ -115,14 +118,18 @@ def postgres(name: str, stored: Values, shown: Values | None = None, *arguments:
     )  # fmt: skip
 
 
-def gis(name: str, stored: Values = (None, None), shown: Values = (None, None)) -> Case:
+def gis(
+    name: str, kind: str = "", first: Any = None, second: Any = None, part: str = "coordinates"
+) -> Case:
     """Return a case of GeoDjango, which is tested on MariaDB. Other databases need extensions."""
     make = lazily(f"django.contrib.gis.db.models.{name}")
+    shown = ({"type": kind, part: first}, {"type": kind, part: second})
+    stored = (geometry(shown[0]), geometry(shown[1]))
     return Case(name, make, stored, shown, "django.contrib.gis", vendor="mysql")
 
 
-def point(x: float, y: float) -> Callable[[], Any]:
-    return lambda: import_module("django.contrib.gis.geos").Point(x, y)
+def geometry(data: dict[str, Any]) -> Callable[[], Any]:
+    return lambda: import_module("django.contrib.gis.geos").GEOSGeometry(json.dumps(data))
 
 
 def numbers(*kinds: type[Any]) -> Iterator[Case]:
@@ -307,9 +314,18 @@ CONTRIB: list[Case] = [
         "GenericRelation", lambda: GenericRelation("fields.Remark"), (NOTHING, NOTHING), ([], []),
         "django.contrib.contenttypes",
     ),
-    gis("GeometryField"),
-    gis("PointField", (point(24.9, 60.2), point(4.9, 52.4)),
-        ({"x": 24.9, "y": 60.2}, {"x": 4.9, "y": 52.4})),
+    gis("GeometryField", "Point", [24.9, 60.2], [4.9, 52.4]),
+    gis("PointField", "Point", [24.9, 60.2], [4.9, 52.4]),
+    gis("LineStringField", "LineString", [[0, 0], [1.5, 1]], [[0, 0], [2, 2]]),
+    gis("PolygonField", "Polygon", [[[0, 0], [1.5, 0], [1, 1], [0, 0]]],
+        [[[0, 0], [2, 0], [2, 2], [0, 0]]]),
+    gis("MultiPointField", "MultiPoint", [[0, 0], [1.5, 1]], [[0, 0], [2, 2]]),
+    gis("MultiLineStringField", "MultiLineString", [[[0, 0], [1.5, 1]]], [[[0, 0], [2, 2]]]),
+    gis("MultiPolygonField", "MultiPolygon", [[[[0, 0], [1.5, 0], [1, 1], [0, 0]]]],
+        [[[[0, 0], [2, 0], [2, 2], [0, 0]]]]),
+    gis("GeometryCollectionField", "GeometryCollection",
+        [{"type": "Point", "coordinates": [24.9, 60.2]}],
+        [{"type": "Point", "coordinates": [4.9, 52.4]}], part="geometries"),
 ]  # fmt: skip
 
 POSTGRES: list[Case] = [
@@ -376,6 +392,8 @@ PACKAGED: list[Case] = [
        arguments=("fields.Target",), options={"related_name": "+"}),
     of("multiselectfield", "multiselectfield.MultiSelectField", (["a", "b"], ["c"]),
        options={"choices": CHOICES, "max_length": 20}),
+    of("pgvector", "pgvector.django.VectorField", ([1.0, 2.5], [3.0, 4.5]),
+       options={"dimensions": 2}, vendor="postgresql"),
     of("phonenumber_field", "phonenumber_field.modelfields.PhoneNumberField",
        ("+6433668000", "+6498015000")),
     of("taggit", "taggit.managers.TaggableManager", (["red", "old"], ["new"]),

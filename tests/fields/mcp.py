@@ -2,11 +2,6 @@
 
 import django_mcp as mcp
 
-from .packages import has_gdal
-
-if has_gdal():
-    from . import gis as gis
-
 
 @mcp.register_field_type("multiselectfield.db.fields.MultiSelectField")
 class MultiSelectType(mcp.FieldType):

@@ -7,10 +7,10 @@ from typing import Any
 
 from django.contrib.contenttypes.fields import GenericForeignKey
 from django.contrib.contenttypes.models import ContentType
-from django.db import models
+from django.db import connection, models
 
-from .cases import CASES, Case
-from .packages import is_installed
+from .cases import CASES, CHOICES, Case
+from .packages import has_vector_extension, is_installed
 
 
 class Target(models.Model):
@@ -102,3 +102,59 @@ MODELS |= {f"Django: reverse {kind}": Parent for kind in (
 )}  # fmt: skip
 MODELS["Django: OrderWrt"] = Ordered
 MODELS |= {case.id: _declared(case) for case in CASES if _is_here(case)}
+
+if connection.vendor == "postgresql":
+    from django.contrib.postgres import fields as postgres
+    from django.contrib.postgres.search import SearchVector, SearchVectorField
+
+    WORDS = postgres.ArrayField(models.TextField())
+
+    class Booking(models.Model):
+        """Arrays and ranges of several types, and generated columns."""
+
+        label = models.CharField(max_length=50)
+        tags = postgres.ArrayField(models.CharField(max_length=5), null=True)
+        kinds = postgres.ArrayField(models.CharField(max_length=1, choices=CHOICES), default=list)
+        sizes = postgres.ArrayField(models.SmallIntegerField(), default=list)
+        moments = postgres.ArrayField(models.DateTimeField(), default=list)
+        grid = postgres.ArrayField(postgres.ArrayField(models.IntegerField()), default=list)
+        period = postgres.DateRangeField(null=True)
+        opened = postgres.DateTimeRangeField(null=True)
+        numbers = postgres.IntegerRangeField(null=True)
+        big = postgres.BigIntegerRangeField(null=True)
+        prices = postgres.DecimalRangeField(null=True)
+        document = models.GeneratedField(
+            expression=SearchVector("label", config="english"),
+            output_field=SearchVectorField(),
+            db_persist=True,
+        )
+        parts = models.GeneratedField(
+            expression=models.Func(
+                "label", models.Value(","), function="string_to_array", output_field=WORDS
+            ),
+            output_field=WORDS,
+            db_persist=True,
+        )
+
+    class Stay(models.Model):
+        """A row that a booking is found by, or finds."""
+
+        booking = models.ForeignKey(Booking, models.CASCADE, related_name="stays")
+        nights = postgres.DateRangeField()
+
+
+if has_vector_extension():
+    from pgvector.django import HnswIndex, VectorField
+
+    class Note(models.Model):
+        """A text with its vector. Users see the notes of their team."""
+
+        team = models.CharField(max_length=10, default="red")
+        text = models.CharField(max_length=50)
+        kind = models.CharField(max_length=10, default="plain")
+        embedding = VectorField(dimensions=2, null=True)
+        anything = VectorField(null=True)
+        similar_to = models.ForeignKey("self", models.SET_NULL, null=True)
+
+        class Meta:
+            indexes = [HnswIndex(fields=["embedding"], name="note_l2", opclasses=["vector_l2_ops"])]

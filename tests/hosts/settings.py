@@ -11,7 +11,7 @@ exec(compile(_code.replace(PROJECT, ""), str(SHOWN), "exec"))
 assert "KEEPALIVE" in DJANGO_MCP and "URL" in DJANGO_MCP
 
 DATABASES["mcp"] = DATABASES["default"]  # noqa: F821 - the tools look by a connection of its own
-DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
+DATABASE_ROUTERS = ["django_mcp.storage.router.StorageRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = [
     "django.contrib.auth", "django.contrib.contenttypes", "django_mcp", "tests.restarts",

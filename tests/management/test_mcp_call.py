@@ -44,7 +44,8 @@ def stored_statuses():
 def test_stdout_contains_only_the_result(call, db):
     out, err = call("add", "a=2", "b=3")
     assert (
-        out == "5\n" and err == "Calling anonymously: without --user there are only PUBLIC tools.\n"
+        out == "5\n"
+        and err == "Calling as an anonymous client, which can use only PUBLIC tools. See --user.\n"
     )
     assert call("add", "a=2", "--format", "json")[0] == "3\n"
     assert call("slow_add", "--json", '{"a": 1}', "b=2", "--revision", "2024-11-05")[0] == "3\n"
@@ -125,8 +126,8 @@ def test_arguments_from_a_file_and_from_stdin(call, db, tmp_path, monkeypatch):
 def test_every_kind_of_content(call, db, tmp_path):
     out, err = call("pictures")
     assert out == "text\nreturns: policy://returns\nThirty days.\n"
-    assert "there is image (image/png, 4 bytes): --output FILE saves it." in err
-    assert "there is audio (audio/" in err
+    assert "The result also has image (image/png, 4 bytes). Use --output FILE to save it." in err
+    assert "also has audio (audio/" in err
     file = tmp_path / "it.png"
     out, err = call("pictures", "--output", file)
     assert out == "" and file.read_bytes() == b"\x89PNG"
@@ -145,7 +146,7 @@ def test_binary_resource_can_be_saved(call, db, server, tmp_path):
         return mcp.EmbeddedResource("a://b", b"\x00\x01", "application/x-own")
 
     on = ("attach", "--server", server.name)
-    assert "there is resource (application/x-own, 2 bytes)" in call(*on)[1]
+    assert "also has resource (application/x-own, 2 bytes)" in call(*on)[1]
     call(*on, "--output", tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == b"\x00\x01"
 
@@ -324,7 +325,7 @@ def test_json_arguments_from_piped_stdin(atlas):
 @pytest.mark.slow
 def test_help_shows_examples(quiet):
     done = run(quiet, "mcp_call", "--help")
-    assert done.returncode == 0 and "Unless --dry-run is given" in done.stdout
+    assert done.returncode == 0 and "unless --dry-run rolls them back" in done.stdout
     assert "--dry-run" in done.stdout and "refund invoice=A-1" in done.stdout
 
 

@@ -657,8 +657,8 @@ def test_output_of_the_project_before_mcp_stdio_is_reported(tmp_path):
         (["https://shop.example/a b"], "such as https://"),
         (["https://me:secret@shop.example/mcp"], "Pass the token with --token"),
         (["https://shop.example/mcp?token=secret"], "Pass the token with --token"),
-        (["--seconds", "0"], "--seconds"),
-        (["--seconds", "nan"], "--seconds"),
+        (["--timeout", "0"], "--timeout"),
+        (["--timeout", "nan"], "--timeout"),
     ],
 )
 @pytest.mark.django_db

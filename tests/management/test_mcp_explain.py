@@ -47,7 +47,7 @@ def test_all_declarations_are_listed_with_the_deciding_rule(explain, alice):
     assert all(
         word in out for word in ("\nTools\n", "\nResources\n", "\nTemplates\n", "\nPrompts\n")
     )
-    out = explain("--nobody")
+    out = explain("--anonymous")
     assert (
         line(out, "refund") == "no refund the caller is not authenticated, and it is not mcp.PUBLIC"
     )
@@ -55,7 +55,9 @@ def test_all_declarations_are_listed_with_the_deciding_rule(explain, alice):
     things = [catalog.tools, catalog.resources, catalog.templates, catalog.prompts]
     public = sum(one._is_public for owned in things for one in owned.values())
     total = sum(map(len, things))
-    assert out.startswith(f"nobody may use {public} of {total} declarations of the server tests.")
+    assert out.startswith(
+        f"an anonymous client may use {public} of {total} declarations of the server tests."
+    )
 
 
 def test_one_declaration_is_explained(explain, alice, bob):
@@ -118,7 +120,11 @@ def test_failing_permission_function_is_reported(explain, alice, server):
         return ""
 
     out = explain("alice", "--server", server.name)
-    assert "no  of_the_company" in out and "AttributeError" in out and "every list" in out
+    assert (
+        "no  of_the_company" in out
+        and "AttributeError" in out
+        and "raised an error, so lists" in out
+    )
 
 
 def test_permissions_run_inside_around(explain, alice, server, settings):
@@ -150,8 +156,8 @@ def test_errors_have_a_hint(alice, arguments, words):
 
 
 def test_user_argument_is_required(alice):
-    for arguments in ((), ("--nobody", "alice", "refund")):
-        assert command_error(*arguments).returncode == 2 and "--nobody" in str(
+    for arguments in ((), ("--anonymous", "alice", "refund")):
+        assert command_error(*arguments).returncode == 2 and "--anonymous" in str(
             command_error(*arguments)
         )
 

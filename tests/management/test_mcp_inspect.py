@@ -11,6 +11,7 @@ from django.core.management import CommandError, call_command
 import django_mcp as mcp
 from django_mcp.testing import Client
 from tests.shop.models import Customer, Invoice
+from tests.spec.process import ROOT
 
 from .processes import run
 
@@ -70,6 +71,100 @@ def test_scope_option_limits_the_list(inspect, alice, server):
     on = ("--server", server.name, "--user", "alice")
     assert listed_names(inspect(*on)) == listed_names(inspect(*on, "--scope", "write")) == ["write"]
     assert "alice may use no declarations of" in inspect(*on, "--scope", "read")
+
+
+def lines_of(out):
+    """The facts of one declaration by name."""
+    pairs = (line.split(None, 1) for line in out.splitlines() if line.startswith("  "))
+    return dict(pair for pair in pairs if len(pair) == 2)
+
+
+def test_file_and_line_of_a_declaration_are_shown(inspect, db):
+    file, line = lines_of(inspect("refund"))["file"].split(":")
+    assert file == "tests/shop/mcp.py"
+    found = (ROOT / file).read_text().splitlines()[int(line) - 1 :][:3]
+    assert any("mcp.tool" in one or "def refund" in one for one in found)
+
+
+def test_file_of_a_class_without_source_is_not_shown(inspect, server):
+    server.register(Customer, type("Made", (mcp.ModelResource,), {"fields": ["name"]}))
+    shown = lines_of(inspect("customer", "--server", server.name))
+    assert "declared" in shown and "file" not in shown
+
+
+@pytest.mark.urls("tests.bridges.rest_framework.api")
+def test_tool_shows_the_view_action_or_form_that_it_runs(inspect, server, settings):
+    from django import forms
+
+    from django_mcp.bridges.forms import FormTool
+    from django_mcp.bridges.rest_framework import APIViewTools, ViewSetTools
+    from django_mcp.bridges.views import ViewTools
+    from tests.bridges.rest_framework import api
+
+    settings.ALLOWED_HOSTS = ["shop.example"]
+
+    @server.register(api.InvoiceViewSet)
+    class Invoices(ViewSetTools):
+        actions = ["remind"]
+
+    @server.register(api.ReportView)
+    class Reports(APIViewTools):
+        methods = ["delete"]
+
+    @server.register
+    class Pages(ViewTools):
+        get = ["status"]
+
+    class Question(forms.Form):
+        text = forms.CharField()
+
+    @server.register(Question)
+    class Ask(FormTool):
+        """Ask."""
+
+        permission = mcp.AUTHENTICATED
+
+        def form_valid(self, request, form):
+            return "Yes."
+
+    base = "tests.bridges.rest_framework.api"
+    for name, runs in {
+        "remind_invoice": f"{base}.InvoiceViewSet.remind, POST /api/invoices/<pk>/remind/",
+        "delete_report": f"{base}.ReportView, DELETE /api/report/",
+        "status": f"{base}.status_view, GET /api/status/",
+        "ask": f"{__name__}.{Question.__qualname__}",
+    }.items():
+        shown = lines_of(inspect(name, "--server", server.name))
+        assert shown["runs"] == runs and shown["file"].startswith(__file__.removeprefix(f"{ROOT}/"))
+
+
+@pytest.mark.urls("tests.bridges.ninja.api")
+def test_tool_shows_the_operation_or_command_that_it_runs(inspect, server, settings):
+    from django_mcp.bridges.ninja import NinjaTools
+    from tests.bridges.ninja import api
+
+    settings.ALLOWED_HOSTS = ["shop.example"]
+
+    @server.register(api.api)
+    class Invoices(NinjaTools):
+        operations = ["get_invoice"]
+
+    mcp.command_tool("close_month", permission=mcp.AUTHENTICATED, server=server)
+    for name, runs in {
+        "get_invoice": "tests.bridges.ninja.api.get_invoice, GET /api/invoices/<int:pk>",
+        "close_month": "tests.shop.management.commands.close_month.Command",
+    }.items():
+        assert lines_of(inspect(name, "--server", server.name))["runs"] == runs
+
+
+@pytest.mark.urls("tests.bridges.admin_site.office")
+def test_tool_of_the_admin_shows_its_admin_class(inspect, server):
+    from tests.bridges.admin_site.office import office
+
+    mcp.register_admin(office, [Invoice], server=server)
+    shown = lines_of(inspect("read_invoice", "--server", server.name))
+    assert shown["declared"] == "tests.bridges.admin_site.office.InvoiceAdmin"
+    assert shown["file"].startswith("tests/bridges/admin_site/office.py:")
 
 
 def test_one_tool_is_described(inspect, db):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
+from django.db import connection, connections
 from django.utils import timezone
 
 from django_mcp.conf import settings
@@ -40,6 +43,8 @@ def test_nothing_to_delete(session, capsys):
         "old changes of rows": 0,
         "subscribed models": 0,
         "stored lists of what users could see": 0,
+        "entries of the audit log older than AUDIT_DAYS": 0,
+        "old approvals": 0,
     }
     assert Session.objects.count() == 1
 
@@ -56,6 +61,24 @@ def test_idle_session_is_deleted(session, capsys):
     long_ago = timezone.now() - timedelta(seconds=settings.SESSION_LIFETIME + 60)
     Session.objects.update(last_seen=long_ago)
     assert prune(capsys)["idle sessions"] == 1 and not Session.objects.exists()
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="other databases lock rows")
+def test_locked_database_is_an_error_that_does_not_recommend_migrations(
+    transactional_db, capsys, monkeypatch
+):
+    wrapper = connections[settings.DATABASE]
+    monkeypatch.setitem(wrapper.settings_dict["OPTIONS"], "timeout", 0.1)  # seconds
+    path = wrapper.settings_dict["NAME"]
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        with pytest.raises(CommandError) as error:
+            call_command("mcp_prune")
+        assert str(error.value).startswith("database is locked\n")
+        assert "Run this command again" in str(error.value)
+        assert "migrate" not in str(error.value)
+        writer.execute("ROLLBACK")
+    assert prune(capsys)["idle sessions"] == 0
 
 
 @pytest.mark.slow

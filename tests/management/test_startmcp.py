@@ -363,8 +363,8 @@ def test_read_only_views_are_declared(project):
 def test_function_views_are_commented_out(post):
     """A function view may write at any method and check no permission: a person must read it."""
     views = object.__new__(starter_file.Views)
-    views.app, views.get, views.perhaps = apps.get_app_config("shop"), [], ["a:b"]
-    views.post, views.names = post, ["a:b", *post]
+    views.app, views.read_views, views.function_views = apps.get_app_config("shop"), [], ["a:b"]
+    views.write_views, views.names = post, ["a:b", *post]
     (text,) = views.text()
     assert all(line.startswith("#") for line in text.splitlines()) and not views.are_written
     bare = "\n".join(line.removeprefix("#").removeprefix(" ") for line in text.splitlines()[1:])
@@ -375,8 +375,8 @@ def test_function_views_are_commented_out(post):
 def test_views_are_commented_out_without_the_views_extra(monkeypatch, settings):
     monkeypatch.setattr(starter_file, "find_spec", lambda name: None)
     views = object.__new__(starter_file.Views)
-    views.app, views.get, views.perhaps = apps.get_app_config("shop"), ["a:b"], []
-    views.post, views.names = ["a:c"], ["a:b", "a:c"]
+    views.app, views.read_views, views.function_views = apps.get_app_config("shop"), ["a:b"], []
+    views.write_views, views.names = ["a:c"], ["a:b", "a:c"]
     (text,) = views.text()
     assert all(line.startswith("#") for line in text.splitlines()) and not views.are_written
     assert "django-modelcontext[views]" in text

@@ -14,12 +14,14 @@ from django.utils import timezone
 
 from django_mcp.auth.last_used import SparseLastUsedTimes
 from django_mcp.auth.principal import Auth, Principal, anonymous
-from django_mcp.calls.execution import CallRecord
+from django_mcp.calls.records import CallRecord
 from django_mcp.declarations.server import default_server
 from django_mcp.oauth import activity
 from django_mcp.oauth.activity import MAX_ROWS_PER_CLIENT_AND_USER, ActivityCounter
 from django_mcp.oauth.models import Activity, Consent
 from django_mcp.oauth.verifier import OAuthTokens
+from django_mcp.protocol.connection import ClientCall
+from django_mcp.protocol.revisions import LATEST
 from django_mcp.runtime import threads
 
 from .flows import issued
@@ -34,8 +36,14 @@ def background_jobs(monkeypatch):
     return found
 
 
-def call_record(user, client, name="refund", method="tools/call", server="default"):
-    return CallRecord(Principal(user, Auth(application=client)), server, method, name)
+def record_of(principal, name="x"):
+    return CallRecord(
+        ClientCall(1, "tools/call", {"name": name}, LATEST), default_server, principal
+    )
+
+
+def call_record(user, client, name="refund"):
+    return record_of(Principal(user, Auth(application=client)), name)
 
 
 def counter_with(*calls, into=None):
@@ -99,10 +107,10 @@ def test_noting_a_call_makes_no_query(alice, public_client, django_assert_num_qu
 
 def test_calls_without_an_oauth_client_are_not_recorded(alice, public_client):
     made = counter_with(
-        CallRecord(Principal(alice), "default", "tools/call", "x"),
-        CallRecord(Principal(alice, Auth(key="token-1")), "default", "tools/call", "x"),
-        CallRecord(Principal(alice, Auth(application=object())), "default", "tools/call", "x"),
-        CallRecord(anonymous(), "default", "tools/call", "x"),
+        record_of(Principal(alice)),
+        record_of(Principal(alice, Auth(key="token-1"))),
+        record_of(Principal(alice, Auth(application=object()))),
+        record_of(anonymous()),
     )
     made.write()
     assert not Activity.objects.exists()

@@ -244,6 +244,15 @@ def test_action_without_csrf_token_is_rejected(alice, agent):
     assert profile(agent).blocked is None
 
 
+def test_client_page_links_to_the_form_of_a_kill_switch(agent):
+    row = profile(agent)
+    page = f"{CLIENTS}{row.pk}/change/"
+    link = f'href="/admin/django_mcp/switch/add/?client={agent.client_id}"'
+    root = browser(User.objects.create_superuser("root"))
+    assert link in root.get(page).text
+    assert link not in staff("view_clientprofile").get(page).text
+
+
 def test_link_to_register_a_client_needs_the_add_application_permission(db):
     may = staff("view_clientprofile", "add_application")
     assert f'href="{APPLICATIONS}add/"' in may.get(CLIENTS).text

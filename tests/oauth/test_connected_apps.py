@@ -163,7 +163,7 @@ def test_page_shows_how_a_client_is_verified(alice, public_client):
     told = visible_text(browser(alice).get(PAGE))
     assert (
         "xn--bcher-kva.example described by a document" in told
-        and "Its name for itself is “ Books ”" in told
+        and "It calls itself “ Books ”" in told
     )
     assert "Agent It was registered by the staff of this site." in told
 
@@ -232,7 +232,7 @@ def test_blocked_client_is_shown_as_blocked(alice, bob, agent):
     revoke_client(agent.client_id)
     told = visible_text(browser(alice).get(PAGE))
     assert "Agent Smith blocked" in told and "has no access" in told
-    assert "It may Nothing At" in told
+    assert "Allowed actions Nothing Servers" in told
     assert connections(bob) == []  # who had ended it before
 
 
@@ -353,8 +353,8 @@ def get_machine_token(machine):
 def test_machine_client_cannot_be_disconnected_by_its_user(alice, machine_client):
     tokens, web = get_machine_token(machine_client).json(), browser(alice)
     told = visible_text(web.get(PAGE))
-    assert "Robot It is registered to act as you without your consent." in told
-    assert "Only the staff of this site can end this." in told and "Disconnect" not in told
+    assert "Robot The staff of this site registered it to act as you without asking you." in told
+    assert "Only they can revoke it." in told and "Disconnect" not in told
     response = web.post(PAGE, {"client": machine_client.client_id})
     assert response.status_code == 404 and "Nothing was changed" in visible_text(response)
     assert "was disconnected" not in visible_text(response) and is_accepted(tokens)

@@ -203,7 +203,7 @@ def test_page_shows_client_server_scopes_and_destination(web, alice, public_clie
         and "was registered by the staff of this site" in words
     )
     assert f"Requests access to The shop {URL}/mcp" in words
-    assert "It may Use it with your permissions" in words
+    assert "Allowed actions Use it with your permissions" in words
     assert "a program on this device 127.0.0.1:7777" in words
     assert "Signed in as alice Sign in as another user" in words
     assert words.startswith("shop.example")
@@ -213,12 +213,12 @@ def test_self_registered_client_is_shown_as_unverified(web, alice):
     words = page_text(web, alice, registered("dcr"), redirect_uri=CALLBACK)
     assert "Agent unverified It chose this name itself." in words
     assert "Connect an application to your account?" in words and "Let Agent" not in words
-    assert "Your answer is sent to agent.example" in words and "Continue only" not in words
+    assert "You will be redirected to agent.example" in words and "Continue only" not in words
 
 
 def test_client_with_a_metadata_document_is_shown_by_its_host(web, alice):
     words = page_text(web, alice, registered("cimd", client_id=CIMD), redirect_uri=CALLBACK)
-    assert "Application agent.example verified Its name for itself is “ Agent ”." in words
+    assert "Application agent.example verified It calls itself “ Agent ”." in words
 
 
 def test_client_with_a_loopback_redirect_is_not_shown_as_verified(web, alice):
@@ -252,7 +252,7 @@ def test_every_server_and_scope_is_shown_once(web, alice):
             web, alice, registered("dcr"), scope="mcp mcp:write mcp",
             resource=[f"{URL}/books/", "HTTPS://SHOP.example:443/mcp"],
         )  # fmt: skip
-    assert "It may Look Change things Your answer" in words
+    assert "Allowed actions Look Change things You will" in words
     assert f"The books {URL}/books The shop {URL}/mcp" in words
 
 

@@ -112,7 +112,7 @@ def test_deferred_password_is_read_to_compare():
 
 
 def test_user_without_clients_costs_no_extra_query(alice, django_assert_num_queries, monkeypatch):
-    monkeypatch.setattr(capture, "has_clients", lambda: False)  # no client of another test's
+    monkeypatch.setattr(capture, "has_followers", lambda: False)  # no client of another test's
     user = alice_from_database()
     with django_assert_num_queries(1):
         user.save(update_fields=["last_login"])

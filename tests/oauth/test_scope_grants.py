@@ -143,9 +143,7 @@ def test_scope_that_was_given_up_counts_as_new(signed_in, agent):
     broad = issue_tokens(signed_in, agent, scope="read close")
     refresh_tokens(signed_in, agent, broad, scope="read")
     words = page_text(signed_in, agent, scope="close")
-    assert (
-        "New permissions Close the month Existing permissions Look at things Your answer" in words
-    )
+    assert "New permissions Close the month Existing permissions Look at things You will" in words
 
 
 def test_posted_form_cannot_add_scopes(signed_in, alice, agent):
@@ -238,7 +236,7 @@ def test_tokens_that_do_not_count(signed_in, alice, agent, token_kind):
     NOT_COUNTED[token_kind](alice, agent)
     assert held_scopes(alice, agent, HERE) == ()
     words = page_text(signed_in, agent, scope="close")
-    assert "It may Close the month Your answer" in words
+    assert "Allowed actions Close the month You will" in words
     assert "already" not in words and "New" not in words
     assert granted(signed_in, agent, scope="close") == ["close"]
 
@@ -277,22 +275,20 @@ def test_number_of_read_tokens_is_limited(alice, agent, django_assert_num_querie
 def test_page_separates_new_and_existing_permissions(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="read")
     words = page_text(signed_in, agent, scope="close")
-    assert (
-        "New permissions Close the month Existing permissions Look at things Your answer" in words
-    )
+    assert "New permissions Close the month Existing permissions Look at things You will" in words
 
 
 def test_broader_scope_is_new_though_it_covers_an_existing_one(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="read")
     words = page_text(signed_in, agent, scope="write")
-    assert "New permissions Change things Existing permissions Look at things Your answer" in words
+    assert "New permissions Change things Existing permissions Look at things You will" in words
 
 
 def test_scope_covered_by_an_existing_one_is_not_new(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="write")
     words = page_text(signed_in, agent, scope="read close")
     assert (
-        "New permissions Close the month Existing permissions Change things Look at things Your"
+        "New permissions Close the month Existing permissions Change things Look at things You"
         in words
     )
 
@@ -309,7 +305,7 @@ def test_scope_whose_name_matches_a_pattern_is_new(signed_in, alice, agent):
 
 def test_page_shows_all_requested_scopes_if_none_is_new(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="read close")
-    assert "It may Look at things Your answer" in page_text(signed_in, agent, scope="read")
+    assert "Allowed actions Look at things You will" in page_text(signed_in, agent, scope="read")
 
 
 def test_page_does_not_show_permissions_of_other_users(web, alice, agent):
@@ -318,7 +314,7 @@ def test_page_does_not_show_permissions_of_other_users(web, alice, agent):
     issue_tokens(web, agent, scope="read")
     web.force_login(other_user())
     words = page_text(web, agent, scope="close")
-    assert "It may Close the month" in words and "Look at things" not in words
+    assert "Allowed actions Close the month" in words and "Look at things" not in words
     assert granted(web, agent, scope="close") == ["close"]
 
 

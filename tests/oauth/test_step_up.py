@@ -54,7 +54,7 @@ def test_client_gets_the_missing_scope_and_repeats_the_call(site, mode):
     assert set(made.memory.tokens.scope.split()) == {"basic", "write"}
     assert made.answers("/mcp").count(403) == 1 and len(made.asked) == 2
     first, second = alice.read
-    assert "It may Know who you are" in first and "Change users" not in first
+    assert "Allowed actions Know who you are" in first and "Change users" not in first
     assert "New permissions Change users Existing permissions Know who you are" in second
 
 

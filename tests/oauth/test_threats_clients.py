@@ -422,11 +422,13 @@ def test_registration_with_a_good_redirect_uri_is_accepted(web, uri):
 def test_custom_scheme_must_be_in_both_settings():
     """T11: a scheme that django-oauth-toolkit allows to other APIs is not allowed here."""
     with toolkit(ALLOWED_REDIRECT_URI_SCHEMES=["https", "http", "cursor", "app"]):
-        assert client_metadata.uri_problem("app:/x") and not client_metadata.uri_problem(
-            "cursor:/x"
-        )
+        assert client_metadata.redirect_uri_problem(
+            "app:/x"
+        ) and not client_metadata.redirect_uri_problem("cursor:/x")
     with given(REDIRECT_SCHEMES=["app"]):
-        assert client_metadata.uri_problem("app:/x") and client_metadata.uri_problem("cursor:/x")
+        assert client_metadata.redirect_uri_problem(
+            "app:/x"
+        ) and client_metadata.redirect_uri_problem("cursor:/x")
 
 
 def test_script_schemes_are_rejected_whatever_the_settings_say():
@@ -435,12 +437,12 @@ def test_script_schemes_are_rejected_whatever_the_settings_say():
         given(REDIRECT_SCHEMES=["javascript", "data", "http", "App"]),
         toolkit(ALLOWED_REDIRECT_URI_SCHEMES=["https", "http", "javascript", "data", "app"]),
     ):
-        assert client_metadata.uri_problem("javascript://x/") and client_metadata.uri_problem(
-            "data:/x"
-        )
-        assert client_metadata.uri_problem(
+        assert client_metadata.redirect_uri_problem(
+            "javascript://x/"
+        ) and client_metadata.redirect_uri_problem("data:/x")
+        assert client_metadata.redirect_uri_problem(
             "http://evil.example/"
-        ) and not client_metadata.uri_problem("app:/x")
+        ) and not client_metadata.redirect_uri_problem("app:/x")
 
 
 TEXTS = (
@@ -454,7 +456,7 @@ TEXTS = (
 @example(TEXTS)
 def test_accepted_redirect_uri_is_a_single_printable_uri(text):
     """T11: no accepted text could be read as two URIs, or has characters that no URI has."""
-    if not client_metadata.uri_problem(text):
+    if not client_metadata.redirect_uri_problem(text):
         assert text.isascii() and text.isprintable() and not set(text) & set(' #*\\<>"')
         assert text.split(":")[0].lower() in ("https", "http", "cursor")
 

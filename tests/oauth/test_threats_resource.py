@@ -15,7 +15,7 @@ from django.utils import timezone
 
 import django_mcp as mcp
 from django_mcp.calls import callers as module
-from django_mcp.calls.callers import revocations
+from django_mcp.calls.callers import revocation_checker
 from django_mcp.models import Call, Session
 from django_mcp.oauth.models import ClientProfile
 from django_mcp.protocol.revisions import REVISIONS
@@ -510,7 +510,7 @@ OF_EVERY_CLIENT = (refuse_user, change_password)
 
 
 async def check_revocations():
-    await revocations().look()
+    await revocation_checker().check()
 
 
 @pytest.mark.parametrize("end", REVOCATIONS, ids=lambda end: end.__name__)

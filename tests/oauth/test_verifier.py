@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, ChallengingVerifier, Principal, RevokingVerifier
 from django_mcp.oauth import verifier
-from django_mcp.oauth import verifier as rows
 from django_mcp.oauth.models import ClientProfile
 from django_mcp.oauth.verifier import OAuthTokens
 from django_mcp.runtime import threads
@@ -99,9 +98,9 @@ def test_lookup_returns_the_same_values_as_the_orm(alice, bob, server, django_as
     """On every database, with the types of its columns."""
     client = application("Robot", user=bob, cimd_expires_at=timezone.now())
     made, secret = issued(alice, client, server)
-    (found,), named = rows.find([secret]), [resource(server)]
-    assert found == rows.FoundToken(
-        made.pk, "mcp", made.expires, named, alice, client, bob, False, rows.NEVER
+    (found,), named = VERIFIER.find([secret]), [resource(server)]
+    assert found == verifier.FoundToken(
+        made.pk, "mcp", made.expires, named, alice, client, bob, False, verifier.NEVER
     )
     for one in (found.user, found.application, found.owner):
         stored = type(one)._base_manager.get(pk=one.pk)
@@ -278,7 +277,7 @@ def test_reason_of_a_rejection_is_only_logged(alice, public_client, server, capl
     }
     made = [issued(alice, public_client, server, **fields) for fields in wrong.values()]
     assert not any(is_accepted(secret, server) for _, secret in made)
-    told = [record.getMessage() for record in caplog.records if record.name == "django_mcp"]
+    told = [record.getMessage() for record in caplog.records if record.name == "django_mcp.oauth"]
     assert told == [
         f"OAuth access token rejected: token={row.pk} reason={why}"
         for (row, _), why in zip(made, wrong, strict=True)

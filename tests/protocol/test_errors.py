@@ -5,9 +5,7 @@ import pytest
 from django_mcp.protocol import jsonrpc
 from django_mcp.protocol.jsonrpc import (
     CustomError,
-    InternalError,
     InvalidParams,
-    MethodNotFound,
     MissingCapability,
     ParseError,
     ProtocolError,
@@ -42,11 +40,6 @@ def test_errors_have_the_specified_data():
     assert UnsupportedVersion("x").data == {"supported": [], "requested": "x"}
     page = {"message": "m", "url": "u", "elicitationId": "e"}
     assert UrlElicitationRequired([page]).elicitations == [{"mode": "url", **page}]
-
-
-def test_errors_have_http_statuses():
-    assert (MethodNotFound().http_status, InternalError().http_status) == (404, 500)
-    assert ParseError().http_status == ResourceNotFound("a:b").http_status == 400
 
 
 @pytest.mark.parametrize("code", [1, 0, -31999, -32769, -32700, -32600, -32602])

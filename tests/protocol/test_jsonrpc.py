@@ -11,6 +11,7 @@ from django_mcp.protocol.jsonrpc import (
     MAX_CONTAINERS,
     MAX_DEPTH,
     MAX_DIGITS,
+    EncodedArray,
     InvalidRequest,
     ParseError,
     check_message,
@@ -154,6 +155,15 @@ def test_encoded_value_is_one_line_and_decodes_to_the_same(value):
 @given(st.text(st.characters()))
 def test_every_string_is_encoded(text):
     assert len(decode(encode([text]).encode())[0]) == len(text)
+
+
+def test_encoded_arrays_are_inserted_where_they_are():
+    some, none = EncodedArray([encode({"a": "é"}), "2"]), EncodedArray([])
+    message = {"first": some, "number": 1, "deep": [{"second": none}, some]}
+    expected = {"first": [{"a": "é"}, 2], "number": 1, "deep": [{"second": []}, [{"a": "é"}, 2]]}
+    assert json.loads(encode(message)) == expected
+    assert json.loads(encode(message | {"number": math.inf})) == expected | {"number": None}
+    assert encode([some]) == '[[{"a":"é"},2]]'
 
 
 @pytest.mark.parametrize(

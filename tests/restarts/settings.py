@@ -19,7 +19,7 @@ if shared := os.environ.get("RESTARTS_DATABASE"):
 
     server = tests.DATABASES["default"] | {"NAME": shared}
     DATABASES = {"default": server, "mcp": server}
-DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
+DATABASE_ROUTERS = ["django_mcp.storage.router.StorageRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = [
     "django.contrib.auth", "django.contrib.contenttypes", "django_mcp", "tests.restarts",

@@ -46,6 +46,8 @@ TAKEN = {
     "the members": "Group.objects.get(name={0!r}).user_set.set([])",
     "the group": "Group.objects.get(name={0!r}).delete()",
     "a switch": "Switch.objects.create(server='default', thing='tool:guarded')",
+    "a switch for the group": "Switch.objects.create(server='default', thing='tool:guarded', "
+    "group=str(Group.objects.get(name={0!r}).pk))",
 }
 
 
@@ -112,6 +114,35 @@ def test_kill_switch_ends_anonymous_calls_of_public_tools(shell, ports, connect,
     report("a switch, calls of nobody", since, {str(at): one.end() for at, one in enumerate(calls)})
     for call in calls:
         assert error(call.messages[-1][1]) == UNKNOWN | {"message": "Unknown tool: look"}
+
+
+def test_call_cancelled_in_the_admin_ends_with_an_error_at_each_worker(
+    shell, ports, connect, record
+):
+    calls = [record(connect(port, "").call("look", seconds=60)) for port in ports]
+    asks = [record(connect(port, "").call("ask")) for port in ports]  # they wait for an answer
+    shell.do("from django_mcp.models import Call; from django_mcp.storage.databases import rows")
+    shell.do("from django_mcp.calls.administration import cancel_call")
+    open_calls = "rows(Call).filter(method='tools/call').exclude(state='done')"
+    end = time.monotonic() + 20
+    while shell.do(f"value = {open_calls}.count()")[1] != "6" or not all(
+        one.messages for one in asks
+    ):
+        assert time.monotonic() < end, "The calls are not stored."
+        time.sleep(0.05)
+    cancel_all = f"value = [cancel_call(pk) for pk in {open_calls}.values_list('pk', flat=True)]"
+    since, done = shell.do(cancel_all)
+    assert done == str([True] * 6)
+    report("cancelled", since, {str(at): one.end() for at, one in enumerate(calls + asks)})
+    for call in calls + asks:
+        assert error(call.messages[-1][1]) == {
+            "code": -32603, "message": "The call was cancelled by an administrator."
+        }  # fmt: skip
+    for ask in asks:
+        question, withdrawn, _ = (one for _, one in ask.messages)
+        assert withdrawn["method"] == "notifications/cancelled"
+        assert withdrawn["params"]["requestId"] == question["id"]
+    assert shell.do(f"value = {open_calls}.count()")[1] == "0"
 
 
 def test_call_in_a_thread_stops_at_its_next_query_without_writing(

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from django_mcp.runtime.runtime import Service, current, runtimes
+from django_mcp.runtime.runtime import Service, current
 
 
 def test_each_loop_has_its_own_instance_until_it_is_closed():
@@ -78,7 +78,3 @@ def test_runtime_outside_of_a_loop_raises():
         current()
     with pytest.raises(RuntimeError):
         Service(object)()
-
-
-async def test_runtime_of_a_loop_is_listed():
-    assert current() in runtimes() and current().loop is asyncio.get_running_loop()

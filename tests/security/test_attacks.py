@@ -15,7 +15,7 @@ from django.contrib.auth.models import AnonymousUser
 
 import django_mcp as mcp
 from django_mcp.auth.principal import Principal
-from django_mcp.calls import rate_limits
+from django_mcp.calls import throttling
 from django_mcp.calls.once import in_memory_steps
 from django_mcp.declarations.cursors import seal, unseal
 from tests.client import RpcError
@@ -193,7 +193,7 @@ def test_too_many_subscriptions_make_no_query(
 ):
     """Attack: one message with more URIs than allowed, all of which would be looked up."""
     client = connect(alice, server=guarded_server)
-    uris = [f"invoice://X-{number}" for number in range(rate_limits.MAX_SUBSCRIPTIONS + 1)]
+    uris = [f"invoice://X-{number}" for number in range(throttling.MAX_SUBSCRIPTIONS + 1)]
     with django_assert_num_queries(0), pytest.raises(RpcError):
         client.request("subscriptions/listen", notifications={"resourceSubscriptions": uris})
 

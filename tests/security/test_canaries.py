@@ -138,8 +138,8 @@ def test_hidden_data_is_not_revealed_over_http(server, revision):
         tried()
 
 
-@pytest.mark.parametrize("gate", DEFENCES)
-def test_removed_protection_is_detected(server, gate):
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_removed_protection_is_detected(server, defence):
     alice, exposed = fill(), expose(server)
 
     @settings(
@@ -150,5 +150,5 @@ def test_removed_protection_is_detected(server, gate):
         for attempts in rounds:
             campaign(lambda: Pipe(alice, exposed, "2026-07-28"), attempts)
 
-    with removed(gate), pytest.raises(Leak):
+    with removed(defence), pytest.raises(Leak):
         tried()

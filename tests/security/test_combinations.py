@@ -12,7 +12,7 @@ from django.db import transaction
 
 from django_mcp.auth import scopes
 from django_mcp.declarations import permissions as rule
-from django_mcp.declarations.declaration import Declaration
+from django_mcp.declarations.declaration import Declaration, decide, grantable
 from django_mcp.declarations.model_resources import ModelResource
 from django_mcp.declarations.prompts import Prompt
 from django_mcp.declarations.resources import Resource
@@ -166,7 +166,7 @@ def skip_permission_of_narrow_tokens(thing, request):
     """Do not check the permission if the token lacks a scope."""
     if not thing._missing_scopes(request.auth):
         return decide(thing, request)
-    return rule.Decision(False, str, rule.grantable(thing, request.principal.auth))
+    return rule.Decision(False, str, grantable(thing, request.principal.auth))
 
 
 def grant_to_any_token(thing, auth):
@@ -187,11 +187,10 @@ async def check_nothing(exchange, calls):
 
 
 ALLOWED = rule.Decision(True, str)
-decide, grantable = rule.decide, rule.grantable
 DECIDE = ["django_mcp.calls.execution.decide", "django_mcp.calls.listing.decide",
              "django_mcp.transports.http.security.decide"]  # fmt: skip
 GRANTABLE = [
-    "django_mcp.declarations.permissions.grantable",
+    "django_mcp.declarations.declaration.grantable",
     "django_mcp.transports.http.security.grantable",
 ]
 CHECKED = ["django_mcp.transports.http.stateless.check_scopes"]

@@ -642,7 +642,7 @@ def test_anonymous_calls_are_rate_limited_per_network(
     def ping(request) -> str:
         return "pong"
 
-    with given(RATES={"calls": "1/1000"}):
+    with given(THROTTLES={"calls": "1/month"}):
         for address in ("198.51.100.1", "198.51.100.2"):
             from_network(address)
             client = http(server=server, revision="2025-11-25" if in_session else "2026-07-28")

@@ -83,6 +83,18 @@ class Note(models.Model):
         return self.text
 
 
+class Article(models.Model):
+    """Texts to search by the words in them."""
+
+    title = models.CharField(max_length=200)
+    body = models.TextField(blank=True)
+    draft = models.TextField(blank=True)
+    team = models.ForeignKey(Company, models.CASCADE, null=True, related_name="articles")
+
+    def __str__(self) -> str:
+        return self.title
+
+
 class Place(models.Model):
     name = models.CharField(max_length=60)
     city = models.CharField(max_length=60, blank=True)

@@ -44,7 +44,8 @@ class RequestWriter:
         self._count += 1
         if not self.revision.handshake:
             version = {PREFIX + "protocolVersion": self.revision.name}
-            params = params | {"_meta": version | {PREFIX + "clientCapabilities": {}}}
+            meta = {**params.get("_meta", {}), **version, PREFIX + "clientCapabilities": {}}
+            params = params | {"_meta": meta}
         return {"jsonrpc": "2.0", "id": self._count, "method": method, "params": params}
 
     def line(self, method: str, params: JSON) -> bytes:

@@ -213,7 +213,8 @@ def test_cancellation_reason_is_logged_on_one_line(connect, revision, server, wo
     assert waited(client, work.started)
     cancel(client, id, reason="Changed my mind\nERROR forged" + "x" * 10_000)
     client.settle()
-    (record,) = [r.getMessage() for r in caplog.records if "cancelled" in r.getMessage()]
+    messages = [one.getMessage() for one in caplog.records]
+    (record,) = [text for text in messages if text.startswith("Call cancelled")]
     assert "Changed my mind" in record and "\n" not in record and len(record) < 400
 
 

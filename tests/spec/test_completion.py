@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pytest
 
 import django_mcp as mcp
-from django_mcp.calls import rate_limits
+from django_mcp.calls import throttling
 from tests.shop.models import Customer
 
 from .helpers import request_error, server_info
@@ -267,9 +267,9 @@ def test_at_most_one_hundred_values_are_returned(connect, server, alice, custome
 
 
 def test_completions_are_limited(connect, server, alice, bob, paint, revision, settings):
-    number, per_second = rate_limits._read(rate_limits.DEFAULTS["completions"])
-    assert 0 < number <= 1_000 and 0 < per_second <= 100
-    settings.DJANGO_MCP = {"RATES": {"completions": "2/3600"}}
+    number, seconds = throttling.process_rate("completions")  # without any setting
+    assert 0 < number / seconds <= 100
+    settings.DJANGO_MCP = {"THROTTLES": {"completions": "2/month"}}
     client = connect(alice, server=server, revision=revision)
     for _ in range(2):
         assert values(client, prompt("paint"), "colour", "b") == ["blue"]

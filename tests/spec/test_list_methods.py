@@ -89,13 +89,18 @@ def guarded(server, any_kind):
 
 
 def test_list_contains_what_the_caller_may_use(connect, guarded, alice, bob, revision, any_kind):
-    def seen(user):
+    def listed_names(user):
         return list_names(connect(user, server=guarded, revision=revision), any_kind)
 
-    assert seen(None) == ["open"]
-    assert seen(bob) == ["open", "user"]
-    assert seen(alice) == ["open", "user", "clerk"]
-    assert seen(User(username="root", is_superuser=True, pk=0)) == ["open", "user", "clerk", "boss"]
+    assert listed_names(None) == ["open"]
+    assert listed_names(bob) == ["open", "user"]
+    assert listed_names(alice) == ["open", "user", "clerk"]
+    assert listed_names(User(username="root", is_superuser=True, pk=0)) == [
+        "open",
+        "user",
+        "clerk",
+        "boss",
+    ]
 
 
 def test_list_may_be_empty_and_follows_permissions_at_once(

@@ -8,7 +8,7 @@ import pytest
 from django.core.exceptions import PermissionDenied
 
 import django_mcp as mcp
-from django_mcp.calls import rate_limits
+from django_mcp.calls import throttling
 from django_mcp.protocol.revisions import LOG_LEVELS
 
 from .helpers import notification_params, request_error, server_info
@@ -195,9 +195,9 @@ def test_unknown_level_in_a_tool_is_an_error(connect, server, revision, level):
 
 
 def test_messages_over_the_rate_limit_are_dropped(connect, server, revision, settings):
-    number, per_second = rate_limits._read(rate_limits.DEFAULTS["log"])  # without any setting
-    assert 0 < number <= 20_000 and 0 < per_second <= 2_000
-    settings.DJANGO_MCP = {"RATES": {"log": "5/3600"}}
+    number, seconds = throttling.process_rate("log")  # without any setting
+    assert 0 < number / seconds <= 2_000
+    settings.DJANGO_MCP = {"THROTTLES": {"log": "5/month"}}
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def flood(request) -> str:

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import django_mcp as mcp
-from django_mcp.calls import rate_limits
+from django_mcp.calls import throttling
 from tests.client import RpcError
 
 from .helpers import notification_params, request_error
@@ -239,9 +239,9 @@ def test_no_progress_is_sent_after_an_error(connect, server, revision):
 
 
 def test_progress_over_the_rate_limit_is_dropped(connect, walk, revision, settings):
-    number, per_second = rate_limits._read(rate_limits.DEFAULTS["progress"])  # without any setting
-    assert 0 < number <= 20_000 and 0 < per_second <= 2_000
-    settings.DJANGO_MCP = {"RATES": {"progress": "5/3600"}}
+    number, seconds = throttling.process_rate("progress")  # without any setting
+    assert 0 < number / seconds <= 2_000
+    settings.DJANGO_MCP = {"THROTTLES": {"progress": "5/month"}}
     client = connect(server=walk, revision=revision)
     result = call(client, "walk", "t", steps=list(range(1000)))
     assert not result.get("isError")

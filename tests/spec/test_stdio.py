@@ -39,7 +39,7 @@ def database(tmp_path_factory):
 
 
 @pytest.fixture
-def noisy(database):
+def start_noisy_project(database):
     """Starts the noisy project."""
     started = []
 
@@ -54,8 +54,8 @@ def noisy(database):
         one.kill()
 
 
-def test_message_is_one_line(noisy, revision):
-    one = noisy(revision=revision)
+def test_message_is_one_line(start_noisy_project, revision):
+    one = start_noisy_project(revision=revision)
     assert one.text("nasty") == NASTY
     assert one.text("nasty", text=NASTY) == NASTY
     assert one.request("tools/list")["tools"]
@@ -64,8 +64,8 @@ def test_message_is_one_line(noisy, revision):
     assert len(answered) == len(set(answered))
 
 
-def test_message_on_several_lines_is_rejected(noisy):
-    one = noisy(revision=LATEST.name)
+def test_message_on_several_lines_is_rejected(start_noisy_project):
+    one = start_noisy_project(revision=LATEST.name)
     whole = json.dumps(one.message("tools/call", {"name": "who"}), indent=1)
     one.write(whole.encode() + b"\n")
     assert one.text("who") == "nobody"
@@ -74,8 +74,8 @@ def test_message_on_several_lines_is_rejected(noisy):
 
 
 @pytest.mark.parametrize("settings", [{}, DULL, {"PYTHONUNBUFFERED": "1"}], ids=str)
-def test_only_messages_reach_stdout(noisy, settings):
-    one = noisy(**settings)
+def test_only_messages_reach_stdout(start_noisy_project, settings):
+    one = start_noisy_project(**settings)
     assert one.text("shout") == "shouted"
     assert one.text("listen") == "''b''"  # nor does anybody else read what the client says
     assert one.text("shout") == "shouted"
@@ -89,8 +89,8 @@ def test_only_messages_reach_stdout(noisy, settings):
 
 
 @pytest.mark.parametrize("settings", [{}, DULL], ids=["plain", "dull"])
-def test_log_is_written_to_stderr_as_utf_8(noisy, settings):
-    one = noisy(**settings)
+def test_log_is_written_to_stderr_as_utf_8(start_noisy_project, settings):
+    one = start_noisy_project(**settings)
     assert one.text("note", text="ünï ☃ 𝄞") == "noted"
     one.close()
     assert one.wait_for_exit() == 0
@@ -112,14 +112,14 @@ def ends(one):
     return True
 
 
-def test_end_of_input_ends_the_process(noisy, revision):
-    one = noisy(revision=revision)
+def test_end_of_input_ends_the_process(start_noisy_project, revision):
+    one = start_noisy_project(revision=revision)
     assert one.text("who") == "nobody"
     assert ends(one)
 
 
-def test_end_of_input_ends_the_process_while_a_tool_runs(noisy):
-    one = noisy()
+def test_end_of_input_ends_the_process_while_a_tool_runs(start_noisy_project):
+    one = start_noisy_project()
     one.start("tools/call", name="hang")
     one.err.until(lambda: b"hanging" in one.err.raw)
     assert ends(one)
@@ -129,8 +129,8 @@ PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
 
 
 @pytest.mark.parametrize("said", [b"", PING, PING[:9]])
-def test_end_of_input_before_initialize_ends_the_process(noisy, said):
-    one = noisy(opened=False)
+def test_end_of_input_before_initialize_ends_the_process(start_noisy_project, said):
+    one = start_noisy_project(opened=False)
     one.write(said)
     if said == PING:
         assert one.wait(1)["result"] == {}
@@ -156,8 +156,8 @@ def test_sigterm_ends_the_process_while_its_client_reads_nothing(database):
         assert process.wait(60) == 0
 
 
-def test_requests_before_the_end_of_input_are_answered(noisy):
-    one = noisy()
+def test_requests_before_the_end_of_input_are_answered(start_noisy_project):
+    one = start_noisy_project()
     ids = [one.start("tools/call", name="nasty", arguments={"text": str(n)}) for n in range(9)]
     one.close()
     assert one.wait_for_exit() == 0
@@ -166,8 +166,8 @@ def test_requests_before_the_end_of_input_are_answered(noisy):
 
 @posix
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
-def test_signal_ends_streams_and_closes_the_output(noisy, number):
-    one = noisy()
+def test_signal_ends_streams_and_closes_the_output(start_noisy_project, number):
+    one = start_noisy_project()
     id = one.start("subscriptions/listen", notifications={"toolsListChanged": True})
     one.out.until(lambda: b"acknowledged" in one.out.raw)
     one.process.send_signal(number)
@@ -177,9 +177,9 @@ def test_signal_ends_streams_and_closes_the_output(noisy, number):
 
 
 @posix
-def test_uninitialized_client_does_not_delay_the_end(noisy):
-    assert ends(noisy())  # without a word
-    one = noisy()
+def test_uninitialized_client_does_not_delay_the_end(start_noisy_project):
+    assert ends(start_noisy_project())  # without a word
+    one = start_noisy_project()
     one.revision = LATEST_HANDSHAKE
     info = {"name": "tests", "version": "1"}
     one.request("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=info)
@@ -187,11 +187,11 @@ def test_uninitialized_client_does_not_delay_the_end(noisy):
     assert one.wait_for_exit() == 0
 
 
-def test_user_is_set_by_the_command_line_only(noisy):
+def test_user_is_set_by_the_command_line_only(start_noisy_project):
     token = {"authorization": "Bearer alice", "user": "alice"}
-    assert noisy().text("who") == "nobody"
-    assert noisy("--user", "alice").text("who") == "alice"
-    one = noisy("--user", "alice", revision="2025-11-25")
+    assert start_noisy_project().text("who") == "nobody"
+    assert start_noisy_project("--user", "alice").text("who") == "alice"
+    one = start_noisy_project("--user", "alice", revision="2025-11-25")
     result = one.request("tools/call", name="who", _meta=token | {"user": "root"}, **token)
     assert result["content"][0]["text"] == "alice"
     assert all("authoriz" not in json.dumps(message) for message in one.messages())

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 import django_mcp as mcp
-from django_mcp.calls import rate_limits
+from django_mcp.calls import throttling
 from django_mcp.declarations.server import default_server
 from tests.shop.models import Customer, Invoice, Note
 
@@ -245,9 +245,9 @@ def test_calls_are_rate_limited(connect, server, alice, bob, revision, settings)
         ran.append(request.user)
         return "done"
 
-    number, per_second = rate_limits._read(rate_limits.DEFAULTS["calls"])  # without any setting
-    assert 0 < number <= 10_000 and 0 < per_second <= 1_000
-    settings.DJANGO_MCP = {"RATES": {"calls": "3/3600"}}
+    number, seconds = throttling.process_rate("calls")  # without any setting
+    assert 0 < number / seconds <= 1_000
+    settings.DJANGO_MCP = {"THROTTLES": {"calls": "3/month"}}
     client = connect(alice, server=server, revision=revision)
     assert [client.text("work") for _ in range(3)] == ["done"] * 3
     assert "Try again in" in client.failure("work")

@@ -46,4 +46,5 @@ async def unusable_connection() -> ChannelLayerConnection:
 
 
 def logged(caplog: pytest.LogCaptureFixture, words: str) -> int:
-    return sum(words in one.getMessage() for one in caplog.records if one.name == "django_mcp")
+    ours = [one for one in caplog.records if one.name.startswith("django_mcp")]
+    return sum(words in one.getMessage() for one in ours)

@@ -56,7 +56,7 @@ def announced(session_id: int, message: str, mark: str) -> int | None:
 
     Without a current stream, store the mark and return ``None``.
     """
-    return next(iter(streams.announce_here({session_id: [(message, mark)]})), None)
+    return next(iter(streams.announce_in_transaction({session_id: [(message, mark)]})), None)
 
 
 def is_cancelled(made: Session, request_id: str) -> bool:

@@ -106,7 +106,7 @@ def test_visibility_is_stored_in_the_transaction_of_the_delivery(sessions_with_s
         turn, notifications(ids[0]), [(one.pk, False, "shop.tag 2")], is_last_chunk=True
     )
     one.refresh_from_db()
-    assert (one.visible, one.place) == (False, "shop.tag 2")
+    assert (one.visible, one.row_ref) == (False, "shop.tag 2")
     with pytest.raises(change_log.ClaimLost):
         change_log.deliver(turn, {}, [(one.pk, True, "")], is_last_chunk=True)
     one.refresh_from_db()

@@ -56,7 +56,7 @@ def test_parked_call_cannot_append_finish_or_be_taken_over():
     _, stream, one = parked_call(ask())
     assert event_log.append(stream.pk, ["late"], call=(one.pk, 0)) is None
     assert not event_log.finish(one.pk, 0, "{}", stream.pk)
-    assert calls.orphans("other") == []
+    assert calls.take_over_orphans("other") == []
 
 
 @pytest.mark.parametrize("change", [{"fence": 1}, {"cancelled": True}, {"state": DONE}])
@@ -137,15 +137,18 @@ def test_repeated_answer_is_ignored():
     made, _, _ = parked_call(one_ask, two_ask)
     calls.answer(made, one_ask.pk, {"result": 1}, process="p")
     assert calls.answer(made, one_ask.pk, {"result": 2}, process="p") is None
-    assert calls.asked(made, one_ask.pk) is None and calls.asked(made, two_ask.pk) == two_ask
+    assert (
+        calls.open_question(made, one_ask.pk) is None
+        and calls.open_question(made, two_ask.pk) == two_ask
+    )
     assert calls.answer(made, two_ask.pk, {}, process="p").known["d1"] == {"result": 1}
 
 
 def test_question_cannot_be_answered_by_another_session():
     made, _, _ = parked_call(question := ask())
-    assert calls.asked(session(), question.pk) is None
+    assert calls.open_question(session(), question.pk) is None
     assert calls.answer(session(), question.pk, {"result": 1}, process="p") is None
-    assert calls.asked(made, question.pk) == question
+    assert calls.open_question(made, question.pk) == question
 
 
 def test_answer_after_cancellation_is_ignored():
@@ -161,15 +164,15 @@ def test_unanswered_question_times_out():
     late, open_ask = ask("d1", 5), ask("d2", 50)
     _, stream, one = parked_call(late, open_ask)
     now = timezone.now()
-    assert calls.overdue(now, "p") == []
-    (found,) = calls.overdue(now + timedelta(seconds=10), "p")
+    assert calls.time_out_questions(now, "p") == []
+    (found,) = calls.time_out_questions(now + timedelta(seconds=10), "p")
     assert found == (stream.pk, [late.pk], None) and refreshed(one).state == PARKED
-    assert calls.overdue(now + timedelta(seconds=10), "p") == []
-    (found,) = calls.overdue(now + timedelta(seconds=60), "p")
+    assert calls.time_out_questions(now + timedelta(seconds=10), "p") == []
+    (found,) = calls.time_out_questions(now + timedelta(seconds=60), "p")
     assert found.asks == [open_ask.pk] and found.call == one
     assert found.call.known == {"d1": {"timeout": 5.0}, "d2": {"timeout": 50.0}}
     assert (refreshed(one).state, one.process, one.fence) == (RUNNING, "p", 1)
-    assert calls.overdue(now + timedelta(seconds=60), "p") == []
+    assert calls.time_out_questions(now + timedelta(seconds=60), "p") == []
 
 
 def test_timed_out_question_is_withdrawn_once_in_the_same_transaction():
@@ -180,8 +183,8 @@ def test_timed_out_question_is_withdrawn_once_in_the_same_transaction():
         told.append((session, asks))
         return [f"{len(told)}: no longer"]
 
-    calls.overdue(later, "p", words)
-    calls.overdue(later, "p", words)
+    calls.time_out_questions(later, "p", words)
+    calls.time_out_questions(later, "p", words)
     assert told == [(made, [late.pk])]
     assert event_log.read(stream.pk, 0)[-1] == (refreshed(stream).last, "1: no longer")
 
@@ -193,7 +196,7 @@ def test_failed_withdrawal_leaves_only_its_own_question_open(caplog):
     def words(session, asks):
         return [1 / 0] if session == made else []
 
-    (found,) = calls.overdue(timezone.now() + timedelta(seconds=10), "p", words)
+    (found,) = calls.time_out_questions(timezone.now() + timedelta(seconds=10), "p", words)
     assert (found.asks, found.call) == ([later.pk], one)
     assert refreshed(failing).open and "Question could not be timed out: call=" in caplog.text
 
@@ -206,12 +209,12 @@ def test_outage_ends_the_search_for_overdue_questions():
         raise OperationalError("gone")
 
     with pytest.raises(OperationalError):
-        calls.overdue(timezone.now() + timedelta(seconds=10), "p", away)
+        calls.time_out_questions(timezone.now() + timedelta(seconds=10), "p", away)
 
 
 def test_answer_to_a_timed_out_question_is_ignored():
     made, _, _ = parked_call(late := ask("d1", 5))
-    calls.overdue(timezone.now() + timedelta(seconds=10), "p")
+    calls.time_out_questions(timezone.now() + timedelta(seconds=10), "p")
     assert calls.answer(made, late.pk, {"result": 1}, process="p2") is None
 
 
@@ -223,7 +226,7 @@ def test_cancel_ends_a_running_call_and_closes_its_stream():
     assert calls.cancel(made, "1") == one
     assert (refreshed(one).state, one.cancelled, one.params) == (DONE, True, {})
     assert refreshed(stream).closed and stream.ended and messages_of(stream) == []
-    assert calls.cancelled_of("mine", [one.pk]) == {one.pk}
+    assert calls.not_running("mine", [one.pk]) == {one.pk}
     assert is_cancelled(made, "1") and not is_cancelled(made, '"1"')
     assert calls.cancel(made, "1") is None and Call.objects.count() == 1
 
@@ -318,7 +321,7 @@ def test_request_ids_of_any_length_are_distinguished():
 # What a process must stop.
 
 
-def test_cancelled_of_returns_calls_that_the_process_must_stop():
+def test_not_running_returns_calls_that_the_process_must_stop():
     made, _, kept = started_call()
     _, _, fenced = started_call(made, id=2)
     _, _, gone = started_call()
@@ -329,8 +332,8 @@ def test_cancelled_of_returns_calls_that_the_process_must_stop():
     Call.objects.filter(pk=gone.pk).update(process="taken", fence=1)
     ids = [kept.pk, fenced.pk, gone.pk, of_other.pk]
     with queries() as done:
-        assert calls.cancelled_of("mine", ids) == set(ids) - {kept.pk}
-    assert len(done()) == 1 and calls.cancelled_of("mine", []) == set()
+        assert calls.not_running("mine", ids) == set(ids) - {kept.pk}
+    assert len(done()) == 1 and calls.not_running("mine", []) == set()
 
 
 # Taking over.
@@ -343,19 +346,19 @@ def test_running_calls_of_a_dead_process_are_taken_over():
     _, _, alive = started_call(made, id=2, process="alive")
     _, _, cancelled = started_call(made, id=3, process="dead")
     calls.cancel(made, "3")
-    (taken,) = calls.orphans("mine")
+    (taken,) = calls.take_over_orphans("mine")
     assert taken == one and (taken.fence, taken.runs, taken.process) == (1, 1, "mine")
     assert (refreshed(one).fence, one.runs, one.process, one.state) == (1, 1, "mine", RUNNING)
     assert refreshed(alive).process == "alive" and refreshed(cancelled).state == DONE
-    assert calls.orphans("mine") == []
+    assert calls.take_over_orphans("mine") == []
     assert not event_log.finish(one.pk, 0, "{}", stream.pk)
     assert event_log.finish(one.pk, 1, "{}", stream.pk)
 
 
 def test_calls_of_former_ids_are_no_orphans():
     _, _, one = started_call(process="former")
-    assert calls.orphans("mine", ["older", "former"]) == [] and refreshed(one).fence == 0
-    assert calls.orphans("mine", ["older"]) == [one]
+    assert calls.take_over_orphans("mine", ["older", "former"]) == [] and refreshed(one).fence == 0
+    assert calls.take_over_orphans("mine", ["older"]) == [one]
 
 
 def test_claimed_returns_own_calls_that_are_not_known():
@@ -372,7 +375,7 @@ def test_takeover_is_done_in_batches(monkeypatch):
     made = session()
     for id in range(3):
         started_call(made, id=id, process="dead")
-    assert [len(calls.orphans("mine")) for _ in range(3)] == [2, 1, 0]
+    assert [len(calls.take_over_orphans("mine")) for _ in range(3)] == [2, 1, 0]
 
 
 # At once.
@@ -412,7 +415,7 @@ def test_concurrent_answer_timeout_and_cancel_claim_the_call_at_most_once():
         made, stream, one = parked_call(question := ask("d", -1))
         answered, (*timed_out,), cancelled = together(
             lambda made=made, id=question.pk: calls.answer(made, id, {"n": 1}, process="a"),
-            lambda: calls.overdue(timezone.now(), "b"),
+            lambda: calls.time_out_questions(timezone.now(), "b"),
             lambda made=made: calls.cancel(made, "1"),
         )
         claims = [answered, *(found.call for found in timed_out)]
@@ -428,7 +431,7 @@ def test_each_orphaned_call_is_taken_over_by_one_process():
         leases.begin(name)
     for id in range(4):
         started_call(made, id=id, process="dead")
-    heirs = together(*[lambda name=name: calls.orphans(name) for name in "abc"])
+    heirs = together(*[lambda name=name: calls.take_over_orphans(name) for name in "abc"])
     taken = [call.pk for each in heirs for call in each]
     assert sorted(taken) == sorted(Call.objects.values_list("pk", flat=True))
     assert set(Call.objects.values_list("fence", flat=True)) == {1}

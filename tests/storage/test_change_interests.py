@@ -12,7 +12,7 @@ from django_mcp.storage.change_log import (
     CACHE_MARGIN_SECONDS,
     INTEREST_LIFETIME,
     INTERESTS_CACHE_SECONDS,
-    declare,
+    store_interests,
 )
 
 pytestmark = pytest.mark.django_db
@@ -44,25 +44,25 @@ def at(monkeypatch) -> FrozenClock:
 
 
 def test_first_interest_waits_for_caches_and_later_ones_wait_less(at):
-    assert declare("one", ["shop.tag"]) == LONGEST
+    assert store_interests("one", ["shop.tag"]) == LONGEST
     at.now += timedelta(seconds=LONGEST / 2)
-    assert declare("two", ["shop.tag"]) == pytest.approx(LONGEST / 2)
-    assert declare("two", ["shop.tag", "shop.note"]) == LONGEST
+    assert store_interests("two", ["shop.tag"]) == pytest.approx(LONGEST / 2)
+    assert store_interests("two", ["shop.tag", "shop.note"]) == LONGEST
     at.now += timedelta(seconds=LONGEST)
-    assert declare("three", ["shop.tag", "shop.note"]) == 0
+    assert store_interests("three", ["shop.tag", "shop.note"]) == 0
 
 
 def test_wait_counts_from_the_commit_of_the_interest(at):
     """A process that saves a row does not see the interest before its insertion commits."""
     at.waits = timedelta(seconds=5)
-    assert declare("one", ["shop.tag"]) == LONGEST
+    assert store_interests("one", ["shop.tag"]) == LONGEST
     at.waits = timedelta()
-    assert declare("two", ["shop.tag"]) == LONGEST
+    assert store_interests("two", ["shop.tag"]) == LONGEST
 
 
 def test_interest_with_a_future_start_prolongs_no_wait(at):
-    declare("one", ["shop.tag"])
+    store_interests("one", ["shop.tag"])
     Interest.objects.update(since=at.now + timedelta(days=1))
-    assert declare("two", ["shop.tag"]) == LONGEST
+    assert store_interests("two", ["shop.tag"]) == LONGEST
     at.now += INTEREST_LIFETIME
-    assert declare("two", ["shop.tag"]) == 0
+    assert store_interests("two", ["shop.tag"]) == 0

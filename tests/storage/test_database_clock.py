@@ -97,7 +97,7 @@ django.setup()
 from django.utils import timezone
 from django_mcp.storage import calls, databases, retention
 print((timezone.now() - databases.now()).total_seconds() // 60)
-print(len(calls.overdue(databases.now(), "another")), retention.prune())
+print(len(calls.time_out_questions(databases.now(), "another")), retention.prune())
 """
 
 

@@ -102,7 +102,7 @@ def test_append_to_a_missing_stream_returns_none():
 
 def test_append_with_an_old_fencing_token_is_rejected_without_a_gap():
     stream = opened(one := call(1), two := call(2))
-    (taken, _) = calls.orphans("other")
+    (taken, _) = calls.take_over_orphans("other")
     assert taken.fence == 1
     old, new, other = (
         EventAddress(stream.pk, one.pk, 0), EventAddress(stream.pk, one.pk, 1),
@@ -238,8 +238,8 @@ def test_stream_closes_with_its_last_pending_response():
     stream.refresh_from_db()
     assert (stream.pending_responses, stream.closed, stream.last) == (0, True, 3) and stream.ended
     assert event_log.append(stream.pk, ["late"]) is None
-    assert event_log.finals(stream.pk) == [(2, "1"), (3, "2")]
-    assert event_log.finals(stream.pk, 2) == [(3, "2")]
+    assert event_log.final_messages(stream.pk) == [(2, "1"), (3, "2")]
+    assert event_log.final_messages(stream.pk, 2) == [(3, "2")]
 
 
 def test_finished_call_keeps_no_params_or_answers():
@@ -376,7 +376,7 @@ def test_response_is_committed_once_by_concurrent_finishes():
 @pytest.mark.django_db(transaction=True)
 def test_takeover_during_appends_leaves_no_gap():
     def swept():
-        while not (taken := calls.orphans("other")):
+        while not (taken := calls.take_over_orphans("other")):
             pass  # the append held the lock: the next sweep finds the call
         return taken
 

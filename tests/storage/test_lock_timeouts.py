@@ -68,9 +68,9 @@ def test_locked_call_does_not_prevent_takeover_of_others(model):
     pk = held.pk if model is Call else held.stream_id
     with locked_rows(rows(model).filter(pk=pk)):
         began = time.monotonic()
-        assert [one.pk for one in calls.orphans("mine")] == [free.pk]
+        assert [one.pk for one in calls.take_over_orphans("mine")] == [free.pk]
         assert time.monotonic() - began < databases.LOCK_TIMEOUT_SECONDS
-    assert [one.pk for one in calls.orphans("mine")] == [held.pk]
+    assert [one.pk for one in calls.take_over_orphans("mine")] == [held.pk]
 
 
 def test_poller_skips_locked_calls_and_takes_them_over_later(monkeypatch):

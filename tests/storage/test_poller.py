@@ -140,9 +140,9 @@ def test_poll_after_a_failed_poll_finds_the_same_events(loop, runner, monkeypatc
     made = loop.do(poller.poller)
     loop.run(made._poll())
     runner.holding.add(one.pk)
-    cancelled_of, broken = calls.cancelled_of, [OperationalError("gone")]
+    not_running, broken = calls.not_running, [OperationalError("gone")]
     monkeypatch.setattr(
-        calls, "cancelled_of", lambda *of: raised(broken.pop()) if broken else cancelled_of(*of)
+        calls, "not_running", lambda *of: raised(broken.pop()) if broken else not_running(*of)
     )
     event_log.append(stream.pk, ["a"])
     assert reader.until(1) and not broken
@@ -222,7 +222,7 @@ def test_overdue_question_is_withdrawn_even_if_the_poll_fails(loop, runner, monk
     stream = opened(one)
     late = ask("d", seconds=-1)
     calls.park(one.pk, 0, [late], ["?"], known={}, high_water=None, rounds=1)
-    monkeypatch.setattr(calls, "orphans", lambda *given: raised(RuntimeError("a bug")))
+    monkeypatch.setattr(calls, "take_over_orphans", lambda *given: raised(RuntimeError("a bug")))
     reader = Reader(loop, stream)
     assert reader.until(2)[1][1] == f"{stream.session_id} no longer waits for {late.pk}"
     assert not runner.overdue
@@ -291,7 +291,7 @@ def test_calls_of_an_abandoned_id_are_resumed_at_once_unless_they_still_run(
     ended, running = call(1, process=former), call(2, process=former)
     Reader(loop, opened(ended, running))
     made = loop.do(poller.poller)
-    loop.until(lambda: made._states and not made._recount_timer.restart_if_due())
+    loop.until(lambda: made._states and not made._reconciliation_timer.restart_if_due())
     runner.holding = {ended.pk, running.pk}
     runner.stop = runner.stop_if_lost = lambda ids: runner.holding.discard(ended.pk)
     with monkeypatch.context() as patch:
@@ -312,14 +312,16 @@ def test_claimed_call_without_a_runner_is_resumed_in_doubt(loop, runner):
     Reader(loop, stream)
     loop.sleep(0.1)
     assert not runner.resumed
-    loop.do(lambda: setattr(poller.poller(), "needs_recount", True))
+    loop.do(lambda: setattr(poller.poller(), "needs_reconciliation", True))
     (resumed,) = loop.until(lambda: runner.resumed)
     assert resumed.pk == unknown.pk and resumed.state == RUNNING
     assert set(Call.objects.values_list("fence", "runs")) == {(0, 0)} and not runner.taken
-    assert not loop.do(lambda: poller.poller().needs_recount)
+    assert not loop.do(lambda: poller.poller().needs_reconciliation)
 
 
-def test_claimed_call_without_a_runner_is_resumed_at_the_second_recount(loop, runner, monkeypatch):
+def test_claimed_call_without_a_runner_is_resumed_at_the_second_reconciliation(
+    loop, runner, monkeypatch
+):
     monkeypatch.setattr(leases, "LEASE_SECONDS", 1.5)
     opened(unknown := call(process=leases.lease.hold()))
     Reader(loop, opened())
@@ -337,19 +339,19 @@ def test_poll_does_not_need_the_log_thread_pool(loop, runner, monkeypatch):
     def full(*given):
         raise Busy
 
-    monkeypatch.setattr(threads.log, "_submit", full)
+    monkeypatch.setattr(threads.log, "submit", full)
     Call.objects.filter(pk=one.pk).update(cancelled=True, state=DONE)
     wake(loop)
     loop.until(lambda: runner.stopped == [one.pk])
 
 
-def test_claims_are_not_recounted_during_a_claim(loop, runner):
+def test_claims_are_not_reconciled_during_a_claim(loop, runner):
     unknown = call(process=leases.lease.hold())
     Reader(loop, opened(unknown))
 
     async def claiming():
         async with poller.poller().claiming():
-            poller.poller().needs_recount = True
+            poller.poller().needs_reconciliation = True
             await asyncio.sleep(0.1)
             assert not runner.resumed
 
@@ -357,8 +359,8 @@ def test_claims_are_not_recounted_during_a_claim(loop, runner):
     loop.until(lambda: runner.resumed)
 
 
-def test_recount_follows_at_once_after_the_last_claim(monkeypatch):
-    """A process that claims calls all the time recounts nevertheless."""
+def test_reconciliation_follows_at_once_after_the_last_claim(monkeypatch):
+    """A process that claims calls all the time reconciles them nevertheless."""
     with a_loop(monkeypatch, 30) as loop:
         made = FakeCallRunner()
         loop.do(lambda: setattr(poller.poller(), "call_manager", made))
@@ -366,7 +368,7 @@ def test_recount_follows_at_once_after_the_last_claim(monkeypatch):
 
         async def claiming():
             async with poller.poller().claiming():
-                poller.poller().needs_recount = True
+                poller.poller().needs_reconciliation = True
             while not made.resumed:
                 async with poller.poller().claiming():
                     await asyncio.sleep(0.01)
@@ -383,7 +385,7 @@ def test_claim_does_not_wait_for_a_stopped_poller(loop, runner):
     async def stopped():
         made._task.cancel()
         made._stop()
-        made.needs_recount = True
+        made.needs_reconciliation = True
         for _ in range(2):
             async with made.claiming():
                 pass
@@ -391,7 +393,7 @@ def test_claim_does_not_wait_for_a_stopped_poller(loop, runner):
     loop.run(asyncio.wait_for(stopped(), 20))
 
 
-def test_claim_with_a_broken_connection_is_recounted(loop, runner):
+def test_claim_with_a_broken_connection_is_reconciled(loop, runner):
     unknown = call(process=leases.lease.hold())
     Reader(loop, opened(unknown))
     broken = [OperationalError("gone")]
@@ -425,8 +427,8 @@ def test_calls_of_another_event_loop_are_known(loop, runner):
 
         other.run_until_complete(attended())
         Reader(loop, stream)
-        loop.do(lambda: setattr(poller.poller(), "needs_recount", True))
-        loop.until(lambda: not poller.poller.instances()[0][1].needs_recount)
+        loop.do(lambda: setattr(poller.poller(), "needs_reconciliation", True))
+        loop.until(lambda: not poller.poller.instances()[0][1].needs_reconciliation)
         assert not runner.resumed
     finally:
         other.close()
@@ -441,13 +443,13 @@ def test_calls_that_the_poll_of_another_event_loop_claimed_are_not_resumed(loop,
         other.do(lambda: setattr(poller.poller(), "_call_manager", theirs))
         other.begin(other.do(poller.poller)._poll())  # this loop stops before it gets the result
         assert Call.objects.get().state == RUNNING and not theirs.overdue
-        made.needs_recount = True
+        made.needs_reconciliation = True
         loop.run(made._poll())
-        assert not runner.resumed and made.needs_recount
+        assert not runner.resumed and made.needs_reconciliation
         (overdue,) = other.until(lambda: theirs.overdue)
         theirs.holding.add(overdue.call.pk)
         loop.run(made._poll())
-        assert not runner.resumed and not made.needs_recount
+        assert not runner.resumed and not made.needs_reconciliation
     finally:
         other.close()
 
@@ -530,7 +532,7 @@ def test_number_of_queries_does_not_depend_on_the_number_of_streams(loop, runner
     Reader(loop, opened())
     made = loop.do(poller.poller)
     made._takeover_timer = poller.PeriodicTimer(lambda: 60.0, at_once=False)
-    made._overdue_timer = poller.PeriodicTimer(lambda: 0.0)
+    made._timeout_timer = poller.PeriodicTimer(lambda: 0.0)
 
     def counted():
         """No other poll runs meanwhile, and nothing is known from the poll before."""
@@ -597,7 +599,7 @@ def test_process_with_a_doubtful_lease_stops_calls_during_a_hanging_poll(loop, r
     opened(one)
     runner.holding.add(one.pk)
     go_on = threading.Event()
-    monkeypatch.setattr(calls, "cancelled_of", lambda *given: go_on.wait(10) and set())
+    monkeypatch.setattr(calls, "not_running", lambda *given: go_on.wait(10) and set())
     monkeypatch.setattr(leases, "LEASE_SECONDS", 0.4)
     wake(loop)
     try:
@@ -631,7 +633,7 @@ def test_calls_continue_when_the_row_of_their_process_was_deleted(loop, runner):
     assert new != mine and made._take_over_orphans(new) == []
     assert Call.objects.get().fence == 0
     runner.holding.clear()
-    loop.do(lambda: setattr(made, "needs_recount", True))
+    loop.do(lambda: setattr(made, "needs_reconciliation", True))
     wake(loop)
     loop.run(made._poll())
     assert [one.pk for one in runner.resumed] == [one.pk] and not runner.taken

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.django_db
 
 NOTHING = {
     "events": 0, "sessions": 0, "calls": 0, "steps": 0, "changes": 0, "interests": 0,
-    "visibility_snapshots": 0,
+    "visibility_snapshots": 0, "audit_entries": 0,
+    "approvals": 0,
 }  # fmt: skip
 TWO_HOURS, TWO_DAYS = timedelta(hours=2), timedelta(days=2)
 
@@ -45,7 +46,7 @@ def test_ended_stream_keeps_its_response():
     event_log.finish(one.pk, 0, "response", stream.pk)
     assert retention.prune() == NOTHING
     assert retention.prune(now=later(TWO_HOURS)) == NOTHING | {"events": 3}
-    assert event_log.read(stream.pk, 0) == event_log.finals(stream.pk) == [(4, "response")]
+    assert event_log.read(stream.pk, 0) == event_log.final_messages(stream.pk) == [(4, "response")]
     stream.refresh_from_db()
     assert (stream.first, stream.last, stream.size) == (4, 4, 8)
     assert retention.prune(now=later(TWO_HOURS)) == NOTHING
@@ -58,7 +59,7 @@ def test_ended_batch_keeps_all_responses():
     event_log.append(stream.pk, ["x", "x"])
     event_log.finish(two.pk, 0, "2", stream.pk)
     assert retention.prune(now=later(TWO_HOURS))["events"] == 3
-    assert event_log.finals(stream.pk) == [(2, "1"), (5, "2")]
+    assert event_log.final_messages(stream.pk) == [(2, "1"), (5, "2")]
     assert streams.states([stream.pk])[stream.pk].first == 5
 
 

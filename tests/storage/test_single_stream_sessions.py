@@ -249,6 +249,6 @@ def test_full_stream_stays_current_if_it_gets_two_notifications_at_once(session)
     with given(EVENTS=1):
         enter(session, finals=["1"])
         two = [("news", "tools"), ("more", "prompts")]
-        assert one_transaction(streams.announce_here)({session.pk: two}) == []
+        assert one_transaction(streams.announce_in_transaction)({session.pk: two}) == []
     row = Session.objects.get()
     assert (row.current, row.pending_changes) == (stream().pk, ["tools", "prompts"])

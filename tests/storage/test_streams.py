@@ -40,7 +40,9 @@ def test_stream_is_opened_with_calls_messages_and_responses():
     made = session()
     one, two = call(1), call("1", params={"a": "\0"})
     stream = streams.open(made, calls=[one, two], messages=["a", "b"], finals=["r"])
-    assert messages_of(stream) == ["a", "b", "r"] and event_log.finals(stream.pk) == [(3, "r")]
+    assert messages_of(stream) == ["a", "b", "r"] and event_log.final_messages(stream.pk) == [
+        (3, "r")
+    ]
     assert streams.states([stream.pk]) == {
         stream.pk: StreamState(stream.pk, 3, 1, False, False, 1, 0)
     }  # fmt: skip

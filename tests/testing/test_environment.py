@@ -17,6 +17,7 @@ from django_mcp.runtime import threads
 from django_mcp.runtime.async_orm import orm_in_own_thread
 from django_mcp.runtime.runtime import environment
 from django_mcp.runtime.thread_pools import ThreadPool
+from django_mcp.storage.leases import lease
 from django_mcp.testing import environment as test_environment
 from django_mcp.testing.environment import TestEnvironment
 
@@ -201,6 +202,15 @@ def test_environments_can_be_nested(db):
     with TestEnvironment().installed():
         pass
     assert asyncio.run(threads.tools.run(lambda: connections["default"])) is connections["default"]
+
+
+def test_each_environment_has_a_lease_of_its_own(db):
+    """The row of a lease is rolled back with the test that began it."""
+    with TestEnvironment().installed():
+        first = lease.hold()
+        assert lease.hold() == first
+    with TestEnvironment().installed():
+        assert lease.hold() != first
 
 
 def test_job_that_outlives_the_test_is_an_error(pool, transactional_db, monkeypatch):

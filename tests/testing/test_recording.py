@@ -13,7 +13,9 @@ from django.db import transaction
 import django_mcp as mcp
 from django_mcp.calls.execution import around
 from django_mcp.testing import Client
-from django_mcp.testing.results import _note_queries, logger, recorded, unwatch, watch
+from django_mcp.testing.results import _note_queries, recorded, unwatch, watch
+
+logger = logging.getLogger("django_mcp.calls")
 
 
 @pytest.fixture

@@ -85,16 +85,16 @@ def test_challenge_leads_to_metadata_with_the_issuer(
         }  # fmt: skip
 
 
-@pytest.mark.parametrize("ask", [None, ["api://shop/read"], []])
+@pytest.mark.parametrize("advertised", [None, ["api://shop/read"], []])
 def test_missing_scope_is_a_403_with_the_needed_scopes(
-    issuer, tokens, asked, connect, alice, aud, revision, ask
+    issuer, tokens, asked, connect, alice, aud, revision, advertised
 ):
-    asked(tokens(scopes=["mcp", "read"], ask=ask))
+    asked(tokens(scopes=["mcp", "read"], advertised_scopes=advertised))
     client = connect(issuer.token(aud, scope="mcp"), revision=revision, initialize=False)
     exchange = client.start("tools/call", name="whoami", arguments={}).wait()
     said = dict(re.findall(r'([a-z_]+)="([^"]*)"', exchange.headers["www-authenticate"]))
     assert exchange.status == 403 and said["error"] == "insufficient_scope"
-    assert said["scope"] == " ".join(ask or ["mcp", "read"])
+    assert said["scope"] == " ".join(advertised or ["mcp", "read"])
     assert said["resource_metadata"].startswith("https://shop.example/.well-known/")
     for worse in ({"aud": "https://evil.example"}, {"exp": 1}, {"scope": ""}):
         client.token = issuer.token(**{"aud": aud, "scope": "mcp"} | worse)

@@ -56,9 +56,11 @@ async def test_verifier_implements_the_issuing_protocol(issuer, tokens, server):
     verifier = tokens(scopes=["mcp"])
     assert isinstance(verifier, mcp.TokenVerifier)
     assert isinstance(verifier, ChallengingVerifier) and isinstance(verifier, IssuingVerifier)
-    assert (verifier.issuer, verifier.asked) == (issuer.name, ["mcp"])
+    assert (verifier.issuer, verifier.advertised_scopes) == (issuer.name, ["mcp"])
     assert verifier.challenge(server)["scope"] == "mcp"
-    assert tokens(scopes=["mcp"], ask=["api://shop/mcp"]).asked == ["api://shop/mcp"]
+    assert tokens(scopes=["mcp"], advertised_scopes=["api://shop/mcp"]).advertised_scopes == [
+        "api://shop/mcp"
+    ]
 
 
 async def test_tokens_of_one_user_and_client_have_the_same_principal_key(
@@ -473,7 +475,7 @@ async def test_oauth_metadata_is_used_if_openid_metadata_is_missing(server, alic
         {"issuer": "https://me@issuer.example"}, {"issuer": "https://issuer.example#x"},
         {"user": None}, {"user": "username"}, {"algorithms": ["HS256"]}, {"algorithms": ["none"]},
         {"algorithms": []}, {"algorithms": "RS256"}, {"jwks_uri": "http://issuer.example/keys"},
-        {"scopes": "mcp"}, {"ask": [7]}, {"audience": ""}, {"audience": ["a"]},
+        {"scopes": "mcp"}, {"advertised_scopes": [7]}, {"audience": ""}, {"audience": ["a"]},
     ],
     ids=str,
 )  # fmt: skip

@@ -204,7 +204,7 @@ def test_reason_of_a_rejection_is_only_logged(alice, server, caplog):
     get_user_model().objects.update(is_active=False)
     _, inactive = make_token(alice)
     VERIFIER.lookup(inactive, server)
-    told = [record.getMessage() for record in caplog.records if record.name == "django_mcp"]
+    told = [record.getMessage() for record in caplog.records if record.name == "django_mcp.oauth"]
     assert told[0] == f"Access token rejected: token={token.pk} reason=expired"
     assert [message.partition(" reason=")[2] for message in told[1:]] == [
         f"for the server 'elsewhere', not for {server.name!r}",

@@ -12,8 +12,8 @@ from django_mcp.web.page import icon, paragraphs, sections
 
 def entries_of(server):
     catalog = server.ready()
-    kinds = (catalog.tools, catalog.resources, catalog.templates, catalog.prompts)
-    found = sections(Usable(*(list(kind.values()) for kind in kinds)))
+    kinds = ("tools", "resources", "templates", "prompts")
+    found = sections(Usable(**{kind: [*getattr(catalog, kind).values()] for kind in kinds}))
     return {entry.anchor: entry for section in found for entry in section.entries}
 
 

@@ -66,16 +66,15 @@ def test_liveness_makes_no_query(site):
 
 
 def test_readiness_makes_one_query_per_database_and_interval(site, monkeypatch):
-    monkeypatch.setattr(health, "CACHE_SECONDS", 0.2)
+    monkeypatch.setattr(health, "CACHE_SECONDS", 3600)
     with count_queries() as queries:
         exchanges = [site.open("GET", "/health/ready") for _ in range(50)]
         assert {exchange.wait().status for exchange in exchanges} == {200}
-    with count_queries() as no_more:
         get_health(site, "ready")
-    site.sleep(0.25)
+    monkeypatch.setattr(health, "CACHE_SECONDS", 0)  # the interval is over
     with count_queries() as later:
         get_health(site, "ready")
-    assert (queries, later) == ([len(ALIASES)], [len(ALIASES)]) and no_more[0] <= len(ALIASES)
+    assert (queries, later) == ([len(ALIASES)], [len(ALIASES)])
 
 
 @pytest.mark.parametrize("which", ["live", "ready"])
@@ -161,7 +160,7 @@ def test_shutting_down_process_is_not_ready(site):
 
     site.run(end())
     with count_queries() as queries:
-        assert get_health(site, "ready") == (503, "not ready: ending")
+        assert get_health(site, "ready") == (503, "not ready: shutdown")
     assert queries == [0] and get_health(site, "live") == (200, "alive")
 
 

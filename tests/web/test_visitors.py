@@ -8,6 +8,7 @@ from django.test import RequestFactory
 from django.urls import clear_script_prefix, set_script_prefix
 from django.utils.functional import SimpleLazyObject
 
+from django_mcp.declarations.server import server_named
 from django_mcp.web import page
 
 
@@ -49,6 +50,18 @@ def test_login_url_below_a_script_prefix(request_, settings):
         assert page.login_url(request_) == "/app/sign-in/?next=/app/mcp"
     finally:
         clear_script_prefix()
+
+
+def test_staff_with_the_permission_get_a_link_to_the_inspector(db, settings):
+    settings.ROOT_URLCONF = "tests.admin.urls"
+    root = User(is_superuser=True, is_staff=True, is_active=True)
+    link = page.inspector_url(root, server_named("default"))
+    assert link == "/admin/django_mcp/inspector/?server=default"
+    assert page.inspector_url(User(is_superuser=True), server_named("default")) is None
+    other = User.objects.create_user("sam", is_staff=True)
+    assert page.inspector_url(other, server_named("default")) is None
+    settings.ROOT_URLCONF = "tests.web.urls"
+    assert page.inspector_url(root, server_named("default")) is None
 
 
 def test_token_command_quotes_the_username():

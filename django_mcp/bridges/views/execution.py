@@ -36,7 +36,7 @@ from django.urls import (
 from django.utils import timezone, translation
 
 from ...exceptions import ToolError
-from .requests import Body, CallSession, ViewRequest
+from .requests import MAX_QUERY_STRING_BYTES, Body, CallSession, ViewRequest
 from .urls import Target, path_info, target_at
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def response_of(
                 return
         posted = answer if body is not None else posted
         target, body = next_target, None
-    raise ToolError("The redirects of this page lead round in a circle.")
+    raise ToolError("The redirects of this page form a loop.")
 
 
 @contextmanager
@@ -201,7 +201,7 @@ def _check(answer: ViewResponse) -> None:
     if asks_to_sign_in(answer):
         raise PermissionDenied()
     if answer.request.method == "POST" and not answer.request.reached and status < 400:
-        raise ToolError("Something else answered in place of the page: nothing was done.")
+        raise ToolError("A middleware or another view answered, and the view did not run.")
 
 
 def asks_to_sign_in(answer: ViewResponse) -> bool:
@@ -231,6 +231,8 @@ def _redirect_target(answer: ViewResponse, views: Collection[str]) -> Target | N
 def _target_of_redirect(answer: ViewResponse) -> Target | None:
     there, ours = urlsplit(str(answer.leads_to)), urlsplit(answer.request.build_absolute_uri())
     if (there.scheme, there.netloc) != (ours.scheme, ours.netloc):
+        return None
+    if len(there.query) > MAX_QUERY_STRING_BYTES:  # such a request would raise InvalidArguments
         return None
     path = path_info(there.path)
     return None if path is None else target_at(path, there.query)

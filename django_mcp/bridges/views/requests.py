@@ -138,10 +138,15 @@ class Body:
     method: str = "POST"
 
 
+# A server in front of Django limits the request line to about as much.
+MAX_QUERY_STRING_BYTES = 16 * 1024
+
+
 class ViewRequest(WSGIRequest):
     """A request by the caller of ``request`` for ``target``: a GET if there is no body.
 
-    ``mcp`` is the ``Request`` of the call.
+    ``mcp`` is the ``Request`` of the call. Raise ``InvalidArguments`` if the query string is longer
+    than ``MAX_QUERY_STRING_BYTES``.
     """
 
     # CSRF protection is for credentials that a browser adds by itself, such as cookies. The token
@@ -162,6 +167,11 @@ class ViewRequest(WSGIRequest):
     def __init__(
         self, request: Request, target: Target, body: Body | None, session: CallSession
     ) -> None:
+        if len(target.query) > MAX_QUERY_STRING_BYTES:  # ASCII, because it is percent-encoded
+            raise InvalidArguments(
+                f"The arguments make a query string of {len(target.query)} bytes. It may have "
+                f"{MAX_QUERY_STRING_BYTES}. Send shorter or fewer values."
+            )
         super().__init__(environ(request) | _about(request, target, body, self.accept))
         self.mcp, self.target, self.call_session = request, target, session
         self.failed: Exception | None = None
@@ -373,15 +383,15 @@ def _nested_properties(schema: JSON) -> Iterator[str]:
     """Yield the names of properties that may be objects, or lists of objects."""
     definitions = schema.get("$defs", {})
     for name, prop in schema["properties"].items():
-        if "object" in _types(prop, definitions):
+        if "object" in types_in(prop, definitions):
             yield name
 
 
-def _types(schema: JSON, definitions: JSON, seen: frozenset[str] = frozenset()) -> set[str]:
+def types_in(schema: JSON, definitions: JSON, seen: frozenset[str] = frozenset()) -> set[str]:
     """Return the types in a schema and in the definitions to which it refers."""
     found = {str(one) for one in all_of("type", schema)}
     for ref in {*all_of("$ref", schema)} - seen:
-        found |= _types(definitions[ref.rpartition("/")[2]], definitions, seen | {ref})
+        found |= types_in(definitions[ref.rpartition("/")[2]], definitions, seen | {ref})
     return found
 
 

@@ -30,6 +30,10 @@ def media_type(response: HttpResponseBase) -> str:
     return found if MEDIA_TYPE.match(found) else "application/octet-stream"
 
 
+def is_html(kind: str) -> bool:
+    return kind in ("text/html", "application/xhtml+xml")
+
+
 def is_json(kind: str) -> bool:
     return kind == "application/json" or kind.endswith("+json")
 

@@ -28,7 +28,7 @@ from ...exceptions import ToolError
 from ...protocol.content import is_textual
 from ..form_input import errors
 from .execution import ViewResponse
-from .response_bodies import body_of, decoded, file_of, is_json, media_type
+from .response_bodies import body_of, decoded, file_of, is_html, is_json, media_type
 
 UNREAD = ("script", "style", "template", "noscript", "head", "title", "iframe", "object", "svg")
 AROUND = "nav, [role=navigation]"
@@ -93,7 +93,6 @@ PAGES: dict[str, tuple[str, Callable[[str], str]]] = {
     "markdown": ("text/markdown", markdown),
     "text": ("text/plain", text),
 }
-HTML = ("text/html", "application/xhtml+xml")
 TECHNICAL = (400, 413)  # Under DEBUG, Django answers these with a page that shows settings.
 MAX_QUOTED_LENGTH = 2000  # characters of an error page that are quoted
 
@@ -120,7 +119,7 @@ def contents(answer: ViewResponse, pages: str) -> Contents:
     if answer.leads_to is not None:
         raise ToolError(f"This page leads elsewhere: {answer.leads_to}")
     kind, body = media_type(answer.response), body_of(answer)
-    if kind in HTML:
+    if is_html(kind):
         mime_type, convert = PAGES[pages]
         return Contents(convert(decoded(body, answer.response)), mime_type=mime_type)
     textual = is_textual(kind) or is_json(kind)
@@ -174,9 +173,9 @@ def _error_text(answer: ViewResponse, pages: str) -> str:
     if answer.request.failed is not None or not answer.request.reached or for_developers:
         return ""
     body = decoded(body_of(answer), answer.response)
-    if kind in HTML:
+    if is_html(kind):
         body = PAGES[pages][1](body)
-    return body[:MAX_QUOTED_LENGTH] if kind in HTML or is_json(kind) or is_textual(kind) else ""
+    return body[:MAX_QUOTED_LENGTH] if is_html(kind) or is_json(kind) or is_textual(kind) else ""
 
 
 # Bodies.
@@ -185,7 +184,7 @@ def _error_text(answer: ViewResponse, pages: str) -> str:
 def _value(answer: ViewResponse, pages: str) -> Any:
     response = answer.response
     kind, body = media_type(response), body_of(answer)
-    if kind in HTML:
+    if is_html(kind):
         return PAGES[pages][1](decoded(body, response))
     if is_json(kind):
         return _data(decoded(body, response))

@@ -9,7 +9,6 @@ that the view's class states are also checked before the tool is listed.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.util import find_spec
@@ -21,10 +20,9 @@ from django.core.checks import CheckMessage, Warning
 from django.http.request import split_domain_port, validate_host
 
 from ...conf import settings
-from ...declarations.declaration import Declaration, default_name
+from ...declarations.declaration import Declaration, Find, ascii_name, default_name
 
 if TYPE_CHECKING:
-    from ...declarations.catalog import Catalog
     from .urls import Route
     from .view_declaration import ViewDeclaration
 
@@ -45,11 +43,12 @@ class ViewTools(Declaration):
 
     ``names`` and ``descriptions`` map URL names to the name and description of the tool. The
     defaults are made from the URL name and the view's docstring. ``pages`` is "markdown" or "text":
-    HTML is converted to that.
+    HTML is converted to that. ``atomic`` is True, False or the alias of the database in whose
+    transaction the tools of ``post`` run.
     """
 
     _kind = "class of views"
-    _inherits_unread = frozenset({"title", "description"})  # each view has its own
+    _ignored_attributes = frozenset({"title", "description"})  # each view has its own
     # The class itself is no tool: ``_derived`` yields the tools and resources.
     _entry_method = "_derived"
 
@@ -61,6 +60,7 @@ class ViewTools(Declaration):
     names: Mapping[str, str] = {}
     descriptions: Mapping[str, str] = {}
     pages: str = "markdown"
+    atomic: bool | str = True
 
     def _derived(self) -> Iterator[ViewDeclaration]:
         """Yield the tools and resources of the lists."""
@@ -77,7 +77,7 @@ class ViewTools(Declaration):
             yield ViewTool(self, self._routes[name], posts=True, **options)
         for name in self.resources:
             options = common | {
-                "name": tool_name_of(name),
+                "name": ascii_name(name),
                 "description": self.descriptions.get(name),
             }
             for route in self._routes[name].variants():
@@ -93,7 +93,7 @@ class ViewTools(Declaration):
         if listed == "get" and name in self.post:
             # The same URL name is in get and post, so the two tools need two names.
             return f"show_{self._tool_name(name, 'post')}"
-        return self.names.get(name) or tool_name_of(name)
+        return self.names.get(name) or ascii_name(name)
 
     # Resolution.
 
@@ -103,7 +103,7 @@ class ViewTools(Declaration):
 
         return routes()
 
-    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, find: Find) -> Iterator[CheckMessage]:
         self.name = self.name or default_name(type(self))
         yield from self._common_problems()
         wrong = [*self._list_problems()]
@@ -115,7 +115,8 @@ class ViewTools(Declaration):
             hint = "List names of URLs in get, post or resources: there is no default."
             yield self._error("No view is named.", 102, hint)
         if self.pages not in PAGES:
-            yield self._error(f"pages is {self.pages!r}.", 103, f"One of {', '.join(PAGES)}.")
+            message = f"pages is {self.pages!r}: it must be one of {', '.join(PAGES)}."
+            yield self._error(message, 103, f"Write pages = {PAGES[0]!r}.")
         if find_spec("markdownify") is None:
             hint = 'Install "django-modelcontext[views]".'
             yield self._error("Pages cannot be read: markdownify is not installed.", 104, hint)
@@ -168,8 +169,3 @@ def host_problems(declaration: Declaration) -> Iterator[CheckMessage]:
 def _local_hosts() -> list[str]:
     """Return the hosts that Django allows under DEBUG if ALLOWED_HOSTS is empty."""
     return [".localhost", "127.0.0.1", "[::1]"] if django_settings.DEBUG else []
-
-
-def tool_name_of(name: str) -> str:
-    """Return a tool name: ``billing_invoice_close`` for ``billing:invoice-close``."""
-    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")

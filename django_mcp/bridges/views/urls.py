@@ -1,15 +1,16 @@
 """
 The project's URLs by name: the arguments of each URL, and the path that they make.
 
-The URLconf is read when the catalog is resolved, not before. A path that was made from arguments is
-resolved again and must lead to the same URL name with the same values, so that no argument reaches
-a view that is not listed.
+The URLconf is read when the catalog is resolved, not before. A path is made of one pattern, also if
+other patterns have the same name. The path is resolved again and must lead to the same URL name
+with the same values, so that no argument reaches a view that is not listed.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -17,6 +18,7 @@ from types import CellType, FunctionType
 from typing import Any
 from urllib.parse import unquote
 
+from django.contrib.admindocs.utils import replace_named_groups
 from django.urls import (
     NoReverseMatch,
     Resolver404,
@@ -26,7 +28,6 @@ from django.urls import (
     get_resolver,
     get_script_prefix,
     resolve,
-    reverse,
 )
 from django.urls.resolvers import LocalePrefixPattern, RegexPattern, URLResolver
 from django.utils.regex_helper import normalize
@@ -68,6 +69,21 @@ class Pattern:
     callback: Callable[..., Any]
     converters: Mapping[str, Any] = field(default_factory=dict)
     reversible: bool = True
+    # The ``URLResolver``s that lead to it, and its ``URLPattern``.
+    entries: tuple[Any, ...] = ()
+
+    def reverse(self, values: Mapping[str, Any]) -> str:
+        """Return the path below the mount point. Raise ``NoReverseMatch``."""
+        callback: Any = self.callback  # reverse() also takes names
+        return "/" + unquote(self._resolver.reverse(callback, **values))
+
+    @cached_property
+    def _resolver(self) -> URLResolver:
+        """A URLconf with this pattern only, and without namespaces."""
+        *outer, found = self.entries
+        for one in reversed(outer):
+            found = URLResolver(one.pattern, [found], one.default_kwargs)
+        return URLResolver(RegexPattern(r"^/"), [found])
 
 
 @dataclass(frozen=True)
@@ -81,13 +97,10 @@ class Target:
 
 
 class Route:
-    """All URL patterns of one URL name.
+    """All URL patterns of one URL name."""
 
-    ``reversed_by`` is what ``reverse()`` takes for a URL without a name: its callback.
-    """
-
-    def __init__(self, name: str, patterns: Sequence[Pattern], reversed_by: Any = None) -> None:
-        self.name, self.patterns, self._reversed_by = name, patterns, reversed_by or name
+    def __init__(self, name: str, patterns: Sequence[Pattern]) -> None:
+        self.name, self.patterns = name, patterns
         self.callback = patterns[0].callback
         self.converters = {k: v for one in reversed(patterns) for k, v in one.converters.items()}
 
@@ -125,8 +138,8 @@ class Route:
 
     @property
     def path(self) -> str:
-        """The path as the URLconf writes it, for error messages."""
-        return "/" + self.patterns[0].route
+        """The path with its arguments, such as ``/trips/<int:pk>/``, for messages."""
+        return "/" + replace_named_groups(self.patterns[0].route)
 
     @property
     def reversible(self) -> bool:
@@ -145,15 +158,13 @@ class Route:
     def target(self, given: Mapping[str, Any], query: str = "") -> Target:
         """Return the page for the given arguments. Raise ``InvalidArguments``."""
         values = {name: self._value(name, value) for name, value in given.items()}
-        try:
-            path = path_info(reverse(self._reversed_by, kwargs=values))
-        except NoReverseMatch:
-            path = None
-        found = None if path is None else target_at(path, query)
-        if found is None or not self._is_at(found, values):
-            arguments = ", ".join(f"{name}={value!r}"[:80] for name, value in given.items())
-            raise InvalidArguments(f"There is no {self.path} with {arguments or 'nothing'}.")
-        return found
+        for pattern in reversed(self.patterns):  # Django's reverse() tries the last one first, too
+            with suppress(NoReverseMatch):
+                found = target_at(pattern.reverse(values), query)
+                if found is not None and self._is_at(found, values):
+                    return found
+        arguments = ", ".join(f"{name}={value!r}"[:80] for name, value in given.items())
+        raise InvalidArguments(f"There is no {self.path} with {arguments or 'nothing'}.")
 
     def _value(self, name: str, value: Any) -> Any:
         text, converter = str(value), self.converters[name]
@@ -200,7 +211,7 @@ def _is_filled(cell: CellType) -> bool:
 def routes() -> dict[str, Route]:
     """Return a route for every name in the URLconf. Errors of importing it are passed on."""
     found: dict[str, list[Pattern]] = {}
-    for name, pattern in _patterns(get_resolver(), (), "", [{}]):
+    for name, pattern in _patterns(get_resolver(), (), (), "", [{}]):
         if isinstance(name, str):
             found.setdefault(name, []).append(pattern)
     return {name: Route(name, patterns) for name, patterns in found.items()}
@@ -209,19 +220,24 @@ def routes() -> dict[str, Route]:
 def routes_to(is_wanted: Callable[[Pattern], bool]) -> list[Route]:
     """Return a route for every URL whose pattern is wanted.
 
-    A URL without a name is found too if it is in no namespace, because only then can its path be
-    made. Errors of importing the URLconf are passed on.
+    A URL without a name is found too if it is in no namespace. Errors of importing the URLconf are
+    passed on.
     """
     found: dict[Any, list[Pattern]] = {}
-    for name, pattern in _patterns(get_resolver(), (), "", [{}]):
+    for name, pattern in _patterns(get_resolver(), (), (), "", [{}]):
         if is_wanted(pattern):
             found.setdefault(name, []).append(pattern)
     return [
-        Route(name, patterns)
-        if isinstance(name, str)
-        else Route(ResolverMatch(name, (), {}).view_name, patterns, name)
+        Route(name if isinstance(name, str) else ResolverMatch(name, (), {}).view_name, patterns)
         for name, patterns in found.items()
     ]
+
+
+def patterns_to(is_wanted: Callable[[Pattern], bool]) -> Iterator[tuple[str, Pattern]]:
+    """Yield the patterns with a URL name that are wanted, in the order of the URLconf."""
+    for name, pattern in _patterns(get_resolver(), (), (), "", [{}]):
+        if isinstance(name, str) and is_wanted(pattern):
+            yield name, pattern
 
 
 def target_at(path: str, query: str = "") -> Target | None:
@@ -245,18 +261,22 @@ Ways = list[dict[str, Any]]
 
 
 def _patterns(
-    resolver: Any, spaces: tuple[str, ...], route: str, before: Ways
+    resolver: Any, outer: tuple[Any, ...], spaces: tuple[str, ...], route: str, before: Ways
 ) -> Iterator[tuple[Any, Pattern]]:
-    """Yield each pattern with its URL name, or with its callback if it has no name."""
+    """Yield each pattern with its URL name, or with its callback if it has no name.
+
+    ``outer`` are the resolvers below the root that lead to ``resolver``, and itself.
+    """
     for entry in resolver.url_patterns:
         here, ways = route + _text(entry.pattern), _ways(entry.pattern)
+        entries = (*outer, entry)
         if isinstance(entry, URLResolver):
             inner = (*spaces, entry.namespace) if entry.namespace else spaces
-            yield from _patterns(entry, inner, here, _combine(before, ways))
+            yield from _patterns(entry, entries, inner, here, _combine(before, ways))
         elif isinstance(entry, URLPattern) and (entry.name or not spaces):
             name = ":".join((*spaces, entry.name)) if entry.name else entry.callback
             for way in _combine(before, ways):
-                yield name, Pattern(here, entry.callback, way, UNNAMED not in way)
+                yield name, Pattern(here, entry.callback, way, UNNAMED not in way, entries)
 
 
 UNNAMED = "_"

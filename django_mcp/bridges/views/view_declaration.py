@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.mixins import PermissionRequiredMixin
 from django.core.checks import CheckMessage
+from django.db import DEFAULT_DB_ALIAS
 
 from ...declarations import permissions
 from ...declarations.declaration import Declaration
@@ -43,6 +45,41 @@ class ViewDeclaration(Declaration):
         return self._views._origin()
 
     @property
+    def _source(self) -> Any:
+        return self._views._source
+
+    @cached_property
+    def _owner(self) -> Declaration:
+        return self._views
+
+    @property
+    def _runs(self) -> str:
+        return f"{self._view_path}, {self._http_method} {self._route.path}"
+
+    @property
+    def _view_path(self) -> str:
+        view: Any = self._route.view_class or self._route.callback
+        # REST framework's api_view makes a class with the name of the function.
+        is_renamed = view.__qualname__.rpartition(".")[2] != view.__name__
+        return f"{view.__module__}.{view.__name__}" if is_renamed else permissions.path(view)
+
+    @property
+    def _http_method(self) -> str:
+        return "GET"
+
+    @property
+    def _view_transaction(self) -> bool | str:
+        """``atomic`` of the class that lists the view, or False.
+
+        As for an HTTP request, a view with ``non_atomic_requests`` for the database has no
+        transaction.
+        """
+        views: Any = self._views
+        alias = views.atomic if isinstance(views.atomic, str) else DEFAULT_DB_ALIAS
+        excluded = getattr(self._route.callback, "_non_atomic_requests", ())
+        return False if alias in excluded else views.atomic
+
+    @property
     def _class_permissions(self) -> list[str]:
         """The permissions that a ``PermissionRequiredMixin`` on the view's class requires."""
         view = self._route.view_class
@@ -63,8 +100,8 @@ class ViewDeclaration(Declaration):
         return self._views._is_public and not self._class_permissions
 
     @property
-    def _is_free(self) -> bool:
-        return self._views._is_free and not self._class_permissions
+    def _decides_without_database(self) -> bool:
+        return self._views._decides_without_database and not self._class_permissions
 
     def _codenames(self) -> tuple[str, ...]:
         return (*super()._codenames(), *self._class_permissions)

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from django.core.checks import CheckMessage
 from django.core.exceptions import PermissionDenied
-from django.db import DEFAULT_DB_ALIAS
 from django.forms import BaseForm
 from django.views.generic.detail import SingleObjectMixin
 from django.views.generic.edit import BaseCreateView, BaseUpdateView, DeletionMixin, FormMixin
@@ -24,7 +23,7 @@ from django.views.generic.list import MultipleObjectMixin
 
 from ...declarations.arguments import Arguments, Parameter
 from ...declarations.content import Contents
-from ...declarations.declaration import Declaration
+from ...declarations.declaration import Declaration, Find
 from ...declarations.outputs import Output
 from ...declarations.resources import Resource
 from ...declarations.tools import Tool
@@ -37,7 +36,6 @@ from .urls import GROUP, Route, Target
 from .view_declaration import ViewDeclaration
 
 if TYPE_CHECKING:
-    from ...declarations.catalog import Catalog
     from ...declarations.request import Request
 
 JSON = dict[str, Any]
@@ -75,11 +73,15 @@ class ViewTool(ViewDeclaration, Tool):
         self.description = self.description or _sentence(route, posts)
         self.read_only = None if posts else True
         self.destructive = True if posts and _is_kind(route, DeletionMixin) else None
-        # As for an HTTP request: a view with ``non_atomic_requests`` runs without a transaction.
-        self.atomic = DEFAULT_DB_ALIAS not in getattr(route.callback, "_non_atomic_requests", ())
+        self.atomic = self._view_transaction
 
-    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    @property
+    def _http_method(self) -> str:
+        return "POST" if self._posts else "GET"
+
+    def _resolve(self, find: Find) -> Iterator[CheckMessage]:
         yield from self._common_problems()
+        yield from self._atomic_problems()
         self._output = Output()
         self._output.embeds = (
             True  # a view may return a file, which is sent as an embedded resource
@@ -197,7 +199,7 @@ class ViewResource(ViewDeclaration, Resource):
         self.description = self.description or _sentence(route, posts=False)
         self.uri = "/".join([f"view://{path}", *map(_expression, route.converters.items())])
 
-    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, find: Find) -> Iterator[CheckMessage]:
         yield from self._common_problems()
         self._template = Template(self.uri) if self._is_template else None
         text = {name: Parameter(name, str) for name in self._route.converters}
@@ -205,7 +207,7 @@ class ViewResource(ViewDeclaration, Resource):
         self._completers = {}
 
     @property
-    def _read_by(self) -> str:
+    def _read_by_text(self) -> str:
         return f"the view {self._route.name!r} checks permissions when it is read"
 
     def _values(self, variables: Mapping[str, str]) -> dict[str, Any]:

@@ -239,10 +239,14 @@ COLUMN_TYPES: dict[str, ColumnType] = {
 def stored_field(field: AnyField) -> AnyField:
     """Return the field whose values the column of ``field`` holds.
 
-    For a foreign key this is the field it points to, followed until it is not a foreign key.
+    For a foreign key this is the field it points to, followed until it is not a foreign key. For a
+    generated field it is its ``output_field``.
     """
     while isinstance(field, models.ForeignKey):
         field = field.target_field
+    if isinstance(field, models.GeneratedField):
+        output: AnyField = field.output_field  # type: ignore[assignment]
+        return output
     return field
 
 

@@ -1,16 +1,17 @@
 """Entries: the names in a model resource's ``fields``, and how each one gets its value from a row.
 
 A name is a column (``Column``), a composite primary key (``CompositeKey``), a to-many or reverse
-relation (``Related``), a field without a column (``Typed``), a property of the model (``Computed``)
-or a method of the model resource (``Method``). ``entry_of`` finds out which. Each class says what
-it loads, joins and prefetches, and has the value and the JSON Schema. ``FieldSet`` uses all of them
-alike.
+relation (``RelatedRows``), a field without a column (``FieldTypeEntry``), a property of the model
+(``PropertyEntry``) or a method of the model resource (``Method``). ``entry_of`` finds out which.
+Each class says what it loads, joins and prefetches, and has the value and the JSON Schema.
+``FieldSet`` uses all of them alike.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from typing import Any
 
 from django.core.exceptions import FieldError
 from django.db import models
-from django.db.models import Prefetch
+from django.db.models import Prefetch, Q
 from django.db.models.constants import LOOKUP_SEP
 from django.db.models.fields.files import FieldFile
 from django.utils.functional import cached_property
@@ -28,8 +29,8 @@ from ..type_schemas import TerseSchema, holds
 from .columns import JSON
 from .field_types import FieldType, field_type, fits, is_managed, or_null, returned_schema
 from .keys import (
+    ColumnPath,
     ModelClass,
-    Path,
     did_you_mean_hint,
     field_names,
     follow,
@@ -56,7 +57,7 @@ _MISSING: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A name that clients see in the JSON of a row, and where its value comes from."""
+    """One name in ``fields``: a member of a row's JSON, and where its value comes from."""
 
     name: str
 
@@ -66,19 +67,19 @@ class Entry:
         return None
 
     @property
-    def needs_row(self) -> bool:
-        """Whether code of the project computes the value, which may read any column of the row."""
+    def needs_all_columns(self) -> bool:
+        """Whether the value is computed by code that may read any column of the row."""
         return False
 
-    def prefetches(self) -> Iterator[Prefetch[str] | str]:
+    def prefetches(self, request: Any = None) -> Iterator[Prefetch[str] | str]:
         """Yield what to prefetch, so that a page of rows takes as many queries as one row."""
         yield from ()
 
-    def loads(self) -> Iterator[str]:
+    def column_names(self) -> Iterator[str]:
         """Yield the columns that the value is read from."""
         yield from ()
 
-    def joins(self) -> Iterator[str]:
+    def related_paths(self) -> Iterator[str]:
         """Yield the paths of related rows that the value is read from, for ``select_related``."""
         yield from ()
 
@@ -98,14 +99,14 @@ class Column(Entry):
     The value of a foreign key is the primary key of its row.
     """
 
-    path: Path
+    path: ColumnPath
     points_to: ModelClass | None = None
 
     @property
     def target(self) -> ModelClass | None:
         return self.points_to
 
-    def loads(self) -> Iterator[str]:
+    def column_names(self) -> Iterator[str]:
         field, start = self.path.field, self.path.lookup.removesuffix(self.path.field.attname)
         descriptor = inspect.getattr_static(field.model, field.attname)
         if type(descriptor).__module__.startswith("django."):
@@ -115,25 +116,24 @@ class Column(Entry):
             # currency. Deferred columns would then cost one query for each row.
             yield from (f"{start}{each.attname}" for each in field.model._meta.concrete_fields)
 
-    def joins(self) -> Iterator[str]:
-        yield from filter(None, [self.path.joins])
+    def related_paths(self) -> Iterator[str]:
+        yield from filter(None, [self.path.related_path])
 
     def value(self, instance: models.Model, make_uri: MakeURI | None, request: Any = None) -> Any:
-        field, value = self.path.field, self.path.of(instance)
+        field, value = self.path.field, self.path.value_of(instance)
         if isinstance(value, FieldFile) and isinstance(field_type(field), FileType):
             return file_value(value, self.name, make_uri)
         return field_value(field, value)
 
     def schema(self) -> JSON:
-        return field_schema(self.path.field, self.path.nullable) | self.about()
+        return field_schema(self.path.field, self.path.nullable) | self.title_and_description()
 
-    def about(self) -> JSON:
-        """Return ``title`` and ``description``."""
-        way = self.path.relations
+    def title_and_description(self) -> JSON:
+        relations = self.path.relations
         if self.points_to is None:
-            return describe(self.path.field, way)
-        relation = self.path.field if self.path.field.is_relation else way[-1]
-        return describe(relation, [each for each in way if each is not relation])
+            return describe(self.path.field, relations)
+        relation = self.path.field if self.path.field.is_relation else relations[-1]
+        return describe(relation, [each for each in relations if each is not relation])
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +150,17 @@ class CompositeKey(Entry):
 
 
 @dataclass(frozen=True, slots=True)
-class Related(Entry):
-    """The rows of a many-to-many or reverse relation: their primary keys, or one column of each."""
+class RelatedRows(Entry):
+    """The rows of a many-to-many or reverse relation: their primary keys, or one column of each.
+
+    If the server has model resources of the related model, only the rows that these show to the
+    user are shown here. Of a model without resources, all rows are shown.
+    """
 
     relation: Any
     accessor: str
-    path: Path | None = None  # from a related row to the column that is shown
+    path: ColumnPath | None = None  # from a related row to the column that is shown
+    resources: tuple[Any, ...] = ()  # ``ModelRows`` of the related model
 
     @property
     def model(self) -> ModelClass:
@@ -170,19 +175,19 @@ class Related(Entry):
         return self.model if self.single and self.path is None else None
 
     @property
-    def stored_as(self) -> str:
-        """The attribute of the instance that holds the prefetched rows."""
+    def prefetch_attribute(self) -> str:
+        """The name of the attribute that holds the prefetched rows of an instance."""
         # Django reads "__" in `to_attr` as a path to another attribute.
         return f"_{self.path.name if self.path else 'key'}_of_{self.accessor}".replace("__", ".")
 
-    def loads(self) -> Iterator[str]:
-        yield _related_by(self.relation).attname
+    def column_names(self) -> Iterator[str]:
+        yield _linking_field(self.relation).attname
 
-    def prefetches(self) -> Iterator[Prefetch[str] | str]:
+    def prefetches(self, request: Any = None) -> Iterator[Prefetch[str] | str]:
         """Yield one query for all rows, with at most ``MAX_RELATED_KEYS`` related rows for each."""
-        rows = self._ordered(self.model._default_manager.all())
+        rows = self._visible_in_order(self.model._default_manager.all(), request)
         rows = rows[:MAX_RELATED_KEYS] if self._is_sliceable else rows
-        yield Prefetch(self.accessor, rows, to_attr=self.stored_as)
+        yield Prefetch(self.accessor, rows, to_attr=self.prefetch_attribute)
 
     @property
     def _is_sliceable(self) -> bool:
@@ -200,34 +205,52 @@ class Related(Entry):
         relation = self.relation
         return relation.model  # type: ignore[no-any-return]
 
-    def _ordered(self, queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
-        """Return ``queryset`` in the order of the primary key, with only the needed columns."""
+    def _visible_in_order(
+        self, queryset: models.QuerySet[Any], request: Any
+    ) -> models.QuerySet[Any]:
+        """Return the visible rows in the order of their keys, with only the needed columns."""
+        queryset = visible_rows(queryset, self.resources, request)
         names = [field.attname for field in key_fields(self.model)]
-        back = [] if self.relation.many_to_many else [self.relation.field.attname]
+        columns = [] if self.relation.many_to_many else [self.relation.field.attname]
         plain = queryset.select_related(None).prefetch_related(None).defer(None)
         if self.path is not None:
-            back.append(self.path.lookup)
-            plain = plain.select_related(self.path.joins) if self.path.joins else plain
-        return plain.order_by(*names).only(*names, *back)
+            columns.append(self.path.lookup)
+            plain = (
+                plain.select_related(self.path.related_path) if self.path.related_path else plain
+            )
+        ordered = plain.order_by(*names)
+        # Object permission may read any column.
+        return (
+            ordered
+            if any_checks_object_permission(self.resources)
+            else ordered.only(*names, *columns)
+        )
 
     def value(self, instance: models.Model, make_uri: MakeURI | None, request: Any = None) -> Any:
-        found = self._related_rows(instance)
+        found = self._fetch_rows(instance, request)
         if self.single:
-            return self._shown(found) if found is not None else None
-        return [self._shown(row) for row in found]
+            is_shown = found is not None and is_permitted(found, self.resources, request)
+            return self._shown(found) if is_shown else None
+        return [self._shown(row) for row in found if is_permitted(row, self.resources, request)]
 
     def _shown(self, row: models.Model) -> Any:
         if self.path is None:
             return key_value(row)
-        return field_value(self.path.field, self.path.of(row))
+        return field_value(self.path.field, self.path.value_of(row))
 
-    def _related_rows(self, instance: models.Model) -> Any:
-        if self.stored_as in instance.__dict__:
-            found = instance.__dict__[self.stored_as]
+    def _fetch_rows(self, instance: models.Model, request: Any) -> Any:
+        if self.prefetch_attribute in instance.__dict__:
+            found = instance.__dict__[self.prefetch_attribute]
             return found if self.single else found[:MAX_RELATED_KEYS]
-        if self.single:
-            return getattr(instance, self.accessor, None)
-        return self._ordered(getattr(instance, self.accessor).all())[:MAX_RELATED_KEYS]
+        if not self.single:
+            return self._visible_in_order(getattr(instance, self.accessor).all(), request)[
+                :MAX_RELATED_KEYS
+            ]
+        found = getattr(instance, self.accessor, None)
+        if found is None or not self.resources:
+            return found
+        same = self.model._default_manager.using(found._state.db).filter(pk=found.pk)
+        return self._visible_in_order(same, request).first()
 
     def schema(self) -> JSON:
         if self.path is not None:
@@ -242,18 +265,49 @@ class Related(Entry):
         return {"type": "array", "items": key, "maxItems": MAX_RELATED_KEYS}
 
 
+def visible_rows(
+    queryset: models.QuerySet[Any], resources: Sequence[Any], request: Any
+) -> models.QuerySet[Any]:
+    """Return the rows of ``queryset`` that ``get_queryset`` of one of ``resources`` returns.
+
+    Without resources, return all rows.
+    """
+    if not resources:
+        return queryset
+    allowed = [resource for resource in resources if resource._is_allowed(request)]
+    # A subquery: a join in the project's queryset may return a row several times.
+    conditions = [Q(pk__in=each.get_queryset(request).values("pk")) for each in allowed]
+    return queryset.filter(functools.reduce(operator.or_, conditions)) if allowed else (
+        queryset.none()
+    )  # fmt: skip
+
+
+def any_checks_object_permission(resources: Sequence[Any]) -> bool:
+    """Whether one of ``resources`` checks object permission, which a query cannot do."""
+    return any(resource._overrides("has_object_permission") for resource in resources)
+
+
+def is_permitted(row: models.Model, resources: Sequence[Any], request: Any) -> bool:
+    """Whether the object permission of all ``resources`` allows the user to view ``row``."""
+    return all(
+        resource._permits(request, row, "view")
+        for resource in resources
+        if resource._overrides("has_object_permission")
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class Typed(Entry):
+class FieldTypeEntry(Entry):
     """A field without a column, such as taggit's manager, whose field type writes the value."""
 
     field: Any
     type: FieldType
 
     @property
-    def needs_row(self) -> bool:
+    def needs_all_columns(self) -> bool:
         return True
 
-    def prefetches(self) -> Iterator[Prefetch[str] | str]:
+    def prefetches(self, request: Any = None) -> Iterator[Prefetch[str] | str]:
         if self.field.is_relation:
             yield self.name
 
@@ -268,14 +322,14 @@ class Typed(Entry):
 
 
 @dataclass(frozen=True, slots=True)
-class Computed(Entry):
+class PropertyEntry(Entry):
     """A property of the model. Its return annotation, if there is one, is the schema."""
 
     function: Any
     returned: JSON | None = None
 
     @property
-    def needs_row(self) -> bool:
+    def needs_all_columns(self) -> bool:
         return True
 
     def value(self, instance: models.Model, make_uri: MakeURI | None, request: Any = None) -> Any:
@@ -286,10 +340,10 @@ class Computed(Entry):
         return found
 
     def schema(self) -> JSON:
-        return (self.returned or {"type": ALL_JSON_TYPES}) | about(self.function)
+        return (self.returned or {"type": ALL_JSON_TYPES}) | docstring_description(self.function)
 
 
-def about(function: Any) -> JSON:
+def docstring_description(function: Any) -> JSON:
     """Return the ``description`` of a property or method: the first paragraph of its docstring."""
     description = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
     return {"description": " ".join(description.split())} if description else {}
@@ -304,7 +358,7 @@ class Method(Entry):
     type: Any  # a pydantic.TypeAdapter of that
 
     @property
-    def needs_row(self) -> bool:
+    def needs_all_columns(self) -> bool:
         return True
 
     def value(self, instance: models.Model, make_uri: MakeURI | None, request: Any = None) -> Any:
@@ -322,7 +376,7 @@ class Method(Entry):
 
     def schema(self) -> JSON:
         schema: JSON = self.type.json_schema(mode="serialization", schema_generator=TerseSchema)
-        return about(self.function) | schema
+        return docstring_description(self.function) | schema
 
 
 def _is_request(parameter: Any) -> bool:
@@ -368,15 +422,15 @@ def entry_of(model: ModelClass, name: str) -> Entry:
     """
     if LOOKUP_SEP in name:
         return _through_relation(model, name) or _column(model, name)
-    if (function := _property(model, name)) is not None and not _is_field(model, name):
-        return Computed(name, function, returned_schema(function))
+    if (function := _property_function(model, name)) is not None and not _is_field(model, name):
+        return PropertyEntry(name, function, returned_schema(function))
     relation = _by_accessor(model).get(name) or _get(model, name)
     if isinstance(relation, models.CompositePrimaryKey):
         return CompositeKey(name, model)
     if is_managed(relation) and (found := field_type(relation)) is not None:
-        return Typed(name, relation, found)
+        return FieldTypeEntry(name, relation, found)
     if relation.is_relation and not isinstance(relation, models.ForeignKey):
-        return _related(model, name, relation)
+        return _related_entry(model, name, relation)
     return _column(model, name)
 
 
@@ -405,7 +459,7 @@ def _column(model: ModelClass, name: str) -> Column:
     return Column(name, replace(path, relations=(*path.relations, path.field), field=key), target)
 
 
-def _related(model: ModelClass, name: str, relation: Any) -> Related:
+def _related_entry(model: ModelClass, name: str, relation: Any) -> RelatedRows:
     """Return the entry of a to-many or reverse relation. Raise ``FieldError`` if it has no keys."""
     if not (relation.many_to_many or relation.auto_created) or relation.hidden:
         raise FieldError(
@@ -415,21 +469,21 @@ def _related(model: ModelClass, name: str, relation: Any) -> Related:
     if problems := key_problems(relation.related_model):
         raise FieldError(" ".join(problems))
     accessor = relation.get_accessor_name() if relation.auto_created else relation.name
-    return Related(name, relation, accessor)
+    return RelatedRows(name, relation, accessor)
 
 
-def _through_relation(model: ModelClass, name: str) -> Related | None:
+def _through_relation(model: ModelClass, name: str) -> RelatedRows | None:
     """Return the entry of a path whose first step is a to-many relation, or None if it is not."""
     first, _, rest = name.partition(LOOKUP_SEP)
     relation = _by_accessor(model).get(first) or _get(model, first)
     has_type = is_managed(relation) and field_type(relation) is not None
     if isinstance(relation, models.ForeignKey) or not relation.is_relation or has_type:
         return None
-    related = _related(model, first, relation)
+    related = _related_entry(model, first, relation)
     return replace(related, name=name, path=_column(related.model, rest).path)
 
 
-def _related_by(relation: Any) -> Any:
+def _linking_field(relation: Any) -> Any:
     """Return the row's own field by whose value the related rows are found."""
     if not relation.many_to_many:
         return relation.field.target_field
@@ -450,7 +504,7 @@ def _is_field(model: ModelClass, name: str) -> bool:
     return name == "pk" or name in field_names(model)
 
 
-def _property(model: ModelClass, name: str) -> Any:
+def _property_function(model: ModelClass, name: str) -> Any:
     """Return the function of a property or cached property of ``model``, or None."""
     found = inspect.getattr_static(model, name, None)
     if isinstance(found, property):
@@ -460,4 +514,6 @@ def _property(model: ModelClass, name: str) -> Any:
 
 
 def _properties(model: ModelClass) -> Sequence[str]:
-    return [name for name in dir(model) if not name.startswith("_") and _property(model, name)]
+    return [
+        name for name in dir(model) if not name.startswith("_") and _property_function(model, name)
+    ]

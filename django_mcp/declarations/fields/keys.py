@@ -23,7 +23,9 @@ from urllib.parse import quote, unquote
 
 from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
 from django.db import models
+from django.db.models import Value
 from django.db.models.constants import LOOKUP_SEP
+from django.db.models.lookups import Exact
 
 from .columns import JSON, AnyField, ColumnType, column_type, stored_field
 
@@ -31,7 +33,7 @@ ModelClass = type[models.Model]
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class ColumnPath:
     """A column, and the foreign keys that lead to it."""
 
     name: str
@@ -39,7 +41,7 @@ class Path:
     field: AnyField
 
     @property
-    def joins(self) -> str:
+    def related_path(self) -> str:
         """The path to the row that has the column, or "" if it is the model's own row."""
         return LOOKUP_SEP.join(relation.name for relation in self.relations)
 
@@ -56,7 +58,7 @@ class Path:
     def nullable(self) -> bool:
         return any(relation.null for relation in self.relations) or self.field.null
 
-    def of(self, instance: models.Model) -> Any:
+    def value_of(self, instance: models.Model) -> Any:
         """Return the column's value for ``instance``, or None if a foreign key is null."""
         row: Any = instance
         for relation in self.relations:
@@ -85,7 +87,7 @@ def get_field(model: ModelClass, name: str) -> Any:
         raise FieldError(f"{model.__name__} has no field {name!r}.{hint}") from None
 
 
-def follow(model: ModelClass, name: str) -> Path:
+def follow(model: ModelClass, name: str) -> ColumnPath:
     """Return the path that ``name`` means.
 
     Raise ``FieldError`` if it does not lead to one column.
@@ -95,7 +97,7 @@ def follow(model: ModelClass, name: str) -> Path:
     for relation in names:
         relations.append(_foreign_key(model, relation))
         model = relations[-1].related_model
-    return Path(name, tuple(relations), _column_of(model, last))
+    return ColumnPath(name, tuple(relations), _column_of(model, last))
 
 
 def _foreign_key(model: ModelClass, name: str) -> models.ForeignKey[Any, Any]:
@@ -162,7 +164,7 @@ def key_schema(model: ModelClass, lookup: str = "pk") -> JSON:
     return {"type": "array", "prefixItems": parts, "minItems": count, "maxItems": count}
 
 
-def or_uri(schema: JSON) -> JSON:
+def key_or_uri_schema(schema: JSON) -> JSON:
     """Return the schema of a key or of the URI of its row. The URI is a string."""
     if schema["type"] == "string":
         return {"type": "string"}
@@ -221,6 +223,20 @@ def parse_key(model: ModelClass, key: Any, lookup: str = "pk") -> Any:
         # A second spelling of a key, such as "007" or an uppercase UUID.
         raise ValueError(f"{str(key)[:80]!r} is not a key of {model.__name__}.")
     return tuple(values) if len(values) > 1 else values[0]
+
+
+def filter_by_keys(
+    queryset: models.QuerySet[Any], keys: Sequence[Any], lookup: str = "pk"
+) -> models.QuerySet[Any]:
+    """Return the rows of ``queryset`` that have one of ``keys``.
+
+    Unlike ``filter(pk__in=[])``, the result takes a query even if there are no keys. Use it where
+    the missing query would tell a caller, by its time, that there are none.
+    """
+    if keys:
+        return queryset.filter(**{f"{lookup}__in": list(keys)})
+    # Django runs no query for a condition that it knows to be false.
+    return queryset.filter(Exact(Value(1), Value(0)))
 
 
 def _parts(key: Any, count: int) -> list[Any]:

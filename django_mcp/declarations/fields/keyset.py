@@ -51,7 +51,7 @@ from .columns import (
     stored_field,
     unstable_message,
 )
-from .keys import ModelClass, Path, follow
+from .keys import ColumnPath, ModelClass, follow
 
 if TYPE_CHECKING:
     from django.db.models.expressions import OrderBy
@@ -64,7 +64,7 @@ ROW_VENDORS = ("sqlite", "postgresql")
 class Term:
     """One column of an order, and its direction."""
 
-    path: Path
+    path: ColumnPath
     descending: bool
 
     @property
@@ -361,7 +361,7 @@ def _until_unique(model: ModelClass, terms: list[Term]) -> list[Term]:
     # possible, and an index can be read in one direction.
     descending = bool(terms) and terms[-1].descending
     for field in model._meta.pk_fields:
-        _add_term(terms, Term(Path("pk", (), field), descending))
+        _add_term(terms, Term(ColumnPath("pk", (), field), descending))
     return terms
 
 
@@ -402,7 +402,7 @@ def _problems(model: ModelClass, name: Any) -> list[str]:
     return [*_type_problem(name, path), *_relation_problem(name, path)]
 
 
-def _type_problem(name: str, path: Path) -> Iterator[str]:
+def _type_problem(name: str, path: ColumnPath) -> Iterator[str]:
     if column_type(path.field) is None:
         kind = stored_field(path.field).get_internal_type()
         yield f"The ordering {name!r} cannot be paged: a {kind} has no reliable order."
@@ -410,7 +410,7 @@ def _type_problem(name: str, path: Path) -> Iterator[str]:
         yield f"The ordering {name!r} cannot be paged: {unstable_message(path.field.name)}"
 
 
-def _relation_problem(name: str, path: Path) -> Iterator[str]:
+def _relation_problem(name: str, path: ColumnPath) -> Iterator[str]:
     """Yield an error for a foreign key that Django would order by the related model's ordering."""
     field = path.field
     if isinstance(field, models.ForeignKey) and field.name == name.lstrip("-").split("__")[-1]:

@@ -7,20 +7,21 @@ Clients can search, filter and order only by the names in the model resource's `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
 from itertools import islice
 from operator import and_, or_
 from typing import Any, TypeVar
 
 from django.core.exceptions import FieldError
-from django.db import models
+from django.db import DEFAULT_DB_ALIAS, connections, models, router
 from django.db.models import Q
 from django.utils.text import smart_split, unescape_string_literal
 
 from .columns import JSON, column_type, is_stable, unstable_message
-from .filters import Filter, filters_of
-from .keys import ModelClass, Path, follow, parse_key
+from .filters import Filter, VisibleRows, all_rows, filters_of
+from .full_text import FullTextMatch, FullTextSearch, RankedKeyset
+from .keys import ColumnPath, ModelClass, follow, parse_key
 from .keyset import MAX_CHUNK, Keyset
 
 M = TypeVar("M", bound=models.Model)
@@ -35,7 +36,7 @@ class Search:
 
     ``search_fields`` are text columns. ``filter_fields`` are columns or many-to-many relations.
     ``ordering`` is the model resource's order. A client may order by each of its columns, in both
-    directions.
+    directions. ``full_text`` says how a database searches the texts itself.
     """
 
     def __init__(
@@ -44,11 +45,13 @@ class Search:
         search_fields: Sequence[str] = (),
         filter_fields: Sequence[str] = (),
         ordering: Sequence[str] = (),
+        full_text: FullTextSearch | None = None,
     ) -> None:
         self.model = model
         self.search_fields = search_fields
         self.filter_fields = filter_fields
         self.ordering = ordering
+        self.full_text = full_text
 
     def problems(self) -> list[str]:
         """Return messages for the developer about wrong names. ``Keyset`` checks the ordering."""
@@ -87,17 +90,23 @@ class Search:
 
     def schema(self) -> JSON:
         """Return the JSON Schema of a search's arguments, in the active language."""
-        properties = {name: each.schema() for name, each in self.filters.items()}
         return {
             "type": "object",
-            "properties": self._query_schema() | properties | self._page_schema(),
+            "properties": self.filter_schemas() | self._page_schema(),
             "additionalProperties": False,
         }
+
+    def filter_schemas(self) -> JSON:
+        """Return the JSON Schemas of the arguments that select rows, by name."""
+        return self._query_schema() | {name: each.schema() for name, each in self.filters.items()}
 
     def _query_schema(self) -> JSON:
         if not self.search_fields:
             return {}
         description = f'Words or "phrases" to find in {", ".join(self.search_fields)}.'
+        if self.full_text:
+            vendor = connections[router.db_for_read(self.model)].vendor
+            description += " The best matches first." * self.full_text.is_ranked(vendor)
         return {"query": {"type": "string", "description": description}}
 
     def _page_schema(self) -> JSON:
@@ -112,25 +121,35 @@ class Search:
         return {"ordering": {"enum": list(self.orderings), "description": description}}
 
     def apply(
-        self, queryset: models.QuerySet[M], arguments: Mapping[str, Any]
+        self,
+        queryset: models.QuerySet[M],
+        arguments: Mapping[str, Any],
+        visible: VisibleRows = all_rows,
     ) -> models.QuerySet[M]:
         """Return the rows of ``queryset`` that match ``arguments``, unordered.
 
-        Raise ``ValueError``.
+        ``visible`` returns the related rows by which a filter may find rows. Raise ``ValueError``.
         """
         for name, value in arguments.items():
             if name == "query" and self.search_fields:
-                queryset = queryset.filter(self._matches(_words(value)))
+                queryset = queryset.filter(self._condition(_words(value), queryset.db))
             elif name in self.filters:
-                queryset = queryset.filter(self.filters[name].condition(value))
+                queryset = queryset.filter(self.filters[name].condition(value, visible))
             elif name not in COMMON_ARGUMENTS or name == "query":
                 raise ValueError(f"Unknown argument {name!r}. {self._known_arguments()}")
         return queryset
 
-    def keyset(self, arguments: Mapping[str, Any]) -> Keyset:
-        """Return the order that ``arguments`` ask for. Raise ``ValueError``."""
+    def keyset(self, arguments: Mapping[str, Any], alias: str = DEFAULT_DB_ALIAS) -> Keyset:
+        """Return the order that ``arguments`` ask for, in a database. Raise ``ValueError``.
+
+        By default the rows that match a query best are first, if the database has their rank.
+        """
         name = arguments.get("ordering")
         if "ordering" not in arguments:
+            if self.full_text and "query" in arguments:
+                match = self._full_text_match(_words(arguments["query"]), alias)
+                if match and match.rank is not None:
+                    return RankedKeyset(self.model, match.rank)
             return self.default_order
         if not isinstance(name, str) or name not in self.orderings:
             raise ValueError(f"ordering: must be one of {', '.join(self.orderings) or 'none'}.")
@@ -149,18 +168,16 @@ class Search:
         text: str,
         lookup: str = "pk",
         limit: int = 100,
-        gate: Callable[[M], bool] | None = None,
+        is_permitted: Callable[[M], bool] | None = None,
     ) -> list[M]:
         """Return at most ``limit`` rows that ``text`` may mean, the most likely first.
 
         First comes the row with this key, then rows that start with the text, then rows that
-        contain its words. Rows that ``gate`` rejects do not count towards ``limit``.
+        contain its words. Rows that ``is_permitted`` rejects do not count towards ``limit``.
         """
         found: dict[Any, M] = {}
         for rows in self._likely_rows(queryset, text, lookup):
-            for row in (
-                rows[:limit] if gate is None else islice(_accepted_rows(rows, limit, gate), limit)
-            ):
+            for row in first_rows(rows, limit, is_permitted):
                 found.setdefault(row.pk, row)
             if len(found) >= limit:
                 break
@@ -181,6 +198,21 @@ class Search:
         if self.search_fields:
             yield queryset.filter(self._in_any("istartswith", text))
             yield queryset.filter(self._matches(_split(text)[:MAX_WORDS]))
+
+    def _condition(self, words: Sequence[str], alias: str) -> Q:
+        """Return the condition that each word is in at least one of the fields, in a database."""
+        match = self._full_text_match(words, alias)
+        return (
+            match.condition & self._matches(match.remaining_words)
+            if match
+            else self._matches(words)
+        )
+
+    def _full_text_match(self, words: Sequence[str], alias: str) -> FullTextMatch | None:
+        if self.full_text is None:
+            return None
+        vendor = connections[alias].vendor
+        return self.full_text.match(self.model, self.search_fields, words, vendor)
 
     def _matches(self, words: Sequence[str]) -> Q:
         """Return the condition that each word is in at least one of the fields."""
@@ -216,16 +248,25 @@ def _is_readable(text: str) -> bool:
     return len(text) <= MAX_QUERY_LENGTH and not odd
 
 
+def first_rows(
+    rows: models.QuerySet[M], limit: int, is_permitted: Callable[[M], bool] | None
+) -> Iterable[M]:
+    """Return the first ``limit`` rows that ``is_permitted`` accepts. None accepts every row."""
+    if is_permitted is None:
+        return rows[:limit]
+    return islice(_accepted_rows(rows, limit, is_permitted), limit)
+
+
 def _accepted_rows(
-    rows: models.QuerySet[M], first_chunk: int, gate: Callable[[M], bool]
+    rows: models.QuerySet[M], first_chunk: int, is_permitted: Callable[[M], bool]
 ) -> Iterator[M]:
-    """Yield the rows that ``gate`` accepts, read in slices.
+    """Yield the rows that ``is_permitted`` accepts, read in slices.
 
     Not every database driver supports reading a long result row by row.
     """
     start, chunk = 0, first_chunk
     while read := list(rows[start : start + chunk]):
-        yield from filter(gate, read)
+        yield from filter(is_permitted, read)
         if len(read) < chunk:
             return
         start, chunk = start + chunk, min(2 * chunk, MAX_CHUNK)
@@ -248,14 +289,14 @@ def _by_key(queryset: models.QuerySet[M], text: str, lookup: str) -> Iterator[mo
         return
 
 
-def _column(model: ModelClass, name: str) -> Path | None:
+def _column(model: ModelClass, name: str) -> ColumnPath | None:
     try:
         return follow(model, name)
     except FieldError:
         return None
 
 
-def _is_text(path: Path | None) -> bool:
+def _is_text(path: ColumnPath | None) -> bool:
     if path is None or path.field.is_relation:
         return False
     kind = column_type(path.field)

@@ -138,7 +138,7 @@ def basename(path: str) -> str:
     return path.replace("\\", "/").rpartition("/")[2]
 
 
-def choices_of(field: AnyField) -> list[tuple[Any, str]]:
+def field_choices(field: AnyField) -> list[tuple[Any, str]]:
     """Return the choices that a schema lists: JSON value and label. [] if there are too many."""
     flat = [(value, str(label)) for value, label in getattr(field, "flatchoices", None) or []]
     pairs = [(field_value(field, value), label) for value, label in flat if value not in (None, "")]
@@ -174,13 +174,15 @@ def _with_choices(field: AnyField, schema: JSON) -> JSON:
 
     An ``enum`` would be wrong: rows may still contain values that are no longer choices.
     """
-    values = [value for value, _ in choices_of(field)]
+    values = [value for value, _ in field_choices(field)]
     return schema | {"examples": values} if values else schema
 
 
 def _labels(field: Any) -> str:
     """Return "value: label" of all choices whose label says more than the value."""
-    pairs = choices_of(field) if isinstance(field, models.Field) and not field.is_relation else []
+    pairs = (
+        field_choices(field) if isinstance(field, models.Field) and not field.is_relation else []
+    )
     return "; ".join(
         f"{value}: {label}" for value, label in pairs if not _repeats_name(label, value)
     )
@@ -321,7 +323,8 @@ class RangeType(FieldType):
 
     def __init__(self, field: Any) -> None:
         super().__init__(field)
-        end = field_schema(field.base_field, nullable=True)
+        self.base: AnyField = field.base_field
+        end = field_schema(self.base, nullable=True)
         self.schema = {
             "type": "object",
             "properties": {
@@ -336,17 +339,126 @@ class RangeType(FieldType):
     def to_json(self, value: Any) -> JSON:
         if value.isempty:
             return {"empty": True}
-        ends = {name: field_value(self.field.base_field, getattr(value, name)) for name in ENDS}
+        ends = {name: field_value(self.base, getattr(value, name)) for name in ENDS}
         return ends | {"bounds": value._bounds}
 
     def from_json(self, data: Any) -> Any:
         if data.get("empty"):
             return self.field.range_type(empty=True)
-        lower, upper = (read_value(self.field.base_field, data.get(name)) for name in ENDS)
+        lower, upper = (read_value(self.base, data.get(name)) for name in ENDS)
+        bounds = data.get("bounds", "[)")
+        # PostgreSQL would raise an error that aborts the transaction.
         if lower is not None and upper is not None and lower > upper:
-            # PostgreSQL would raise an error that aborts the transaction.
             raise ValueError("lower must not be above upper.")
-        return self.field.range_type(lower, upper, data.get("bounds", "[)"))
+        if isinstance(self.base, models.IntegerField):
+            # PostgreSQL stores the first integer of a range, and the one after the last.
+            lower = lower if lower is None or bounds[0] == "[" else lower + 1
+            upper = upper if upper is None or bounds[1] == ")" else upper + 1
+            bounds = "[)"
+            for end in filter(None, (lower, upper)):
+                self.base.run_validators(end)
+            if lower is not None and upper is not None and lower > upper:  # (5, 5)
+                return self.field.range_type(empty=True)
+        return self.field.range_type(lower, upper, bounds)
+
+
+# GeoDjango's names of geometry types, and those of GeoJSON (RFC 7946, section 1.4).
+GEOJSON_TYPES: Mapping[str, str] = {
+    "POINT": "Point",
+    "LINESTRING": "LineString",
+    "POLYGON": "Polygon",
+    "MULTIPOINT": "MultiPoint",
+    "MULTILINESTRING": "MultiLineString",
+    "MULTIPOLYGON": "MultiPolygon",
+    "GEOMETRYCOLLECTION": "GeometryCollection",
+}
+WGS84 = 4326  # the SRID of all GeoJSON
+
+
+@register_field_type("django.contrib.gis.db.models.fields.GeometryField")
+class GeometryType(FieldType):
+    """GeoDjango's geometries, as GeoJSON in longitude and latitude (RFC 7946).
+
+    A field without a coordinate system (``srid=0`` or ``-1``) keeps its coordinates.
+    """
+
+    def __init__(self, field: Any) -> None:
+        super().__init__(field)
+        one = GEOJSON_TYPES.get(field.geom_type)
+        order = "Longitude, latitude." if self._has_srid else "x, y."
+        parts: JSON = {
+            "coordinates": {"type": "array", "description": order},
+            "geometries": {"type": "array", "items": {"type": "object"}},
+        }
+        if one is not None:  # only a GeometryField may store any type
+            del parts["coordinates" if one == "GeometryCollection" else "geometries"]
+        self.schema = {
+            "type": "object",
+            "properties": {"type": {"enum": [one] if one else [*GEOJSON_TYPES.values()]}, **parts},
+            "required": ["type", *(parts if one else ())],
+            "additionalProperties": False,
+        }
+
+    @property
+    def _has_srid(self) -> bool:
+        return bool(self.field.srid > 0)
+
+    def to_json(self, value: Any) -> Any:
+        if self._has_srid and value.srid not in (None, WGS84):
+            value = value.transform(WGS84, clone=True)
+        # GDAL writes no JSON for an empty point, or for one at infinity.
+        return json.loads(value.json or json.dumps({"type": value.geom_type, "coordinates": []}))
+
+    def from_json(self, data: Any) -> Any:
+        from django.contrib.gis.gdal import GDALException
+        from django.contrib.gis.geos import GEOSException, GEOSGeometry
+
+        try:
+            geometry = GEOSGeometry(json.dumps(data))
+            self._check(geometry)
+            if self._has_srid and self.field.srid != WGS84:
+                geometry.transform(self.field.srid)
+            geometry.srid = self.field.srid
+        except (GDALException, GEOSException, TypeError):
+            raise ValueError("This is not a GeoJSON geometry.") from None
+        return geometry
+
+    def _check(self, geometry: Any) -> None:
+        """Raise ``ValueError`` for a geometry that some database would reject with an error."""
+        if geometry.empty:
+            raise ValueError("The geometry is empty.")
+        if geometry.hasz != (self.field.dim == 3):
+            raise ValueError(f"Each position must have {self.field.dim} numbers.")
+        west, south, east, north = geometry.extent
+        if not all(map(math.isfinite, geometry.extent)):  # "1e999" is a JSON number
+            raise ValueError("Coordinates must be finite.")
+        if self._has_srid and not (-180 <= west <= east <= 180 and -90 <= south <= north <= 90):
+            raise ValueError("Longitudes are from -180 to 180, latitudes from -90 to 90.")
+
+
+MAX_VECTOR_NUMBER = 3.4e38  # pgvector stores numbers as float4
+
+
+@register_field_type("pgvector.django.vector.VectorField")
+class VectorType(FieldType):
+    """pgvector's vectors, as arrays of numbers."""
+
+    def __init__(self, field: Any) -> None:
+        super().__init__(field)
+        size: int | None = field.dimensions
+        length = {"minItems": size, "maxItems": size} if size else {"minItems": 1}
+        self.schema = {"type": "array", "items": {"type": "number"}, **length}
+
+    def to_json(self, value: Any) -> list[float]:
+        return [float(number) for number in value]
+
+    def from_json(self, data: Any) -> list[float]:
+        numbers = [float(number) for number in data]
+        if len(numbers) != (self.field.dimensions or len(numbers)):
+            raise ValueError(f"A vector must have {self.field.dimensions} numbers.")
+        if not all(abs(number) <= MAX_VECTOR_NUMBER for number in numbers):
+            raise ValueError("The numbers of a vector must be finite float4 numbers.")
+        return numbers
 
 
 ENDS: Sequence[str] = ("lower", "upper")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mimetypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -16,10 +17,10 @@ from django.db import models
 
 from ..schemas import problem
 from ..secret_names import SECRET_COLUMN
-from .columns import JSON
-from .entries import Column, Entry, Related, Typed, entry_of, method_of
+from .columns import JSON, stored_field
+from .entries import Column, Entry, FieldTypeEntry, RelatedRows, entry_of, method_of
 from .field_types import field_type
-from .keys import ModelClass, Path, field_names
+from .keys import ColumnPath, ModelClass, field_names
 from .values import FileType, MakeURI, basename, has_json_form
 
 M = TypeVar("M", bound=models.Model)
@@ -73,9 +74,9 @@ class FieldSet:
             yield f"{name!r} is both a field of the model and a method of the resource."
         if isinstance(entry, Column):
             yield from _problems_of_column(entry)
-        if isinstance(entry, Related) and entry.path is not None:
+        if isinstance(entry, RelatedRows) and entry.path is not None:
             yield from _problems_of_path(entry.name, entry.path, elsewhere=True)
-        kind = entry.type if isinstance(entry, Typed) else None
+        kind = entry.type if isinstance(entry, FieldTypeEntry) else None
         kind = field_type(entry.path.field) if isinstance(entry, Column) else kind
         if kind is not None and (wrong := problem(kind.schema)):
             yield f"{name!r}: {type(kind).__name__}.schema: {wrong}"
@@ -94,22 +95,30 @@ class FieldSet:
         """Return the model whose key is shown under ``name``, or None if it is not a single key."""
         return self.entries[name].target
 
-    def select(self, queryset: models.QuerySet[M], *, whole: bool = False) -> models.QuerySet[M]:
-        """Return ``queryset`` with only what ``values()`` reads.
+    def limit_related(self, name: str, resources: Sequence[Any]) -> None:
+        """Show only those rows of the to-many relation ``name`` that ``resources`` show."""
+        entry = self.entries[name]
+        assert isinstance(entry, RelatedRows)
+        self.entries[name] = replace(entry, resources=tuple(resources))
+
+    def select(
+        self, queryset: models.QuerySet[M], request: Any = None, *, whole: bool = False
+    ) -> models.QuerySet[M]:
+        """Return ``queryset`` with only what ``values()`` reads for the user of ``request``.
 
         With ``whole``, all columns of the model's own table are loaded too.
         """
         entries = list(self.entries.values())
-        whole = whole or any(entry.needs_row for entry in entries)
+        whole = whole or any(entry.needs_all_columns for entry in entries)
         if not whole:  # nothing reads what the project's queryset joins and prefetches
             queryset = queryset.select_related(None).prefetch_related(None)
-        loads = [] if _joins_deeply(queryset.query.select_related) else self._loads(whole)
-        if joins := [path for entry in entries for path in entry.joins()]:
-            queryset = queryset.select_related(*joins)
+        columns = [] if _joins_deeply(queryset.query.select_related) else self._column_names(whole)
+        if related := [path for entry in entries for path in entry.related_paths()]:
+            queryset = queryset.select_related(*related)
         # The project may prefetch the same attribute with its own queryset. Its prefetch wins.
         prefetched = {getattr(each, "prefetch_to", each) for each in _prefetches_of(queryset)}
-        missing = [each for each in self._prefetches() if each not in prefetched]
-        return queryset.prefetch_related(*missing).defer(None).only(*loads)
+        missing = [each for each in self._prefetches(request) if each not in prefetched]
+        return queryset.prefetch_related(*missing).defer(None).only(*columns)
 
     def complete(self, row: models.Model, queryset: models.QuerySet[Any]) -> None:
         """Prefetch for one row what ``select()`` prefetches for ``queryset``.
@@ -118,13 +127,13 @@ class FieldSet:
         """
         models.prefetch_related_objects([row], *_prefetches_of(queryset))
 
-    def _prefetches(self) -> list[models.Prefetch[str] | str]:
-        return [each for entry in self.entries.values() for each in entry.prefetches()]
+    def _prefetches(self, request: Any) -> list[models.Prefetch[str] | str]:
+        return [each for entry in self.entries.values() for each in entry.prefetches(request)]
 
-    def _loads(self, whole: bool) -> list[str]:
+    def _column_names(self, whole: bool) -> list[str]:
         own = [field.attname for field in self.model._meta.concrete_fields] if whole else []
         keys = [field.attname for field in self.model._meta.pk_fields]
-        named = [name for entry in self.entries.values() for name in entry.loads()]
+        named = [name for entry in self.entries.values() for name in entry.column_names()]
         return [*keys, *own, *named]
 
     def values(
@@ -164,14 +173,19 @@ def _problems_of_column(entry: Column) -> Iterator[str]:
     yield from _problems_of_path(entry.name, entry.path, elsewhere=bool(entry.path.relations))
 
 
-def _problems_of_path(name: str, path: Path, *, elsewhere: bool) -> Iterator[str]:
+def _problems_of_path(name: str, path: ColumnPath, *, elsewhere: bool) -> Iterator[str]:
     """Yield what is wrong with the column at the end of ``path``.
 
     ``elsewhere`` says that it belongs to another row.
     """
     field = path.field
-    if not has_json_form(field):
-        kind = type(field).__name__
+    kind = type(stored_field(field)).__name__
+    if kind == "SearchVectorField":
+        yield (
+            f"{name!r} is a SearchVectorField, which has no value to show. Name it in "
+            "full_text_search, and show the columns that it contains."
+        )
+    elif not has_json_form(field):
         yield (
             f"{name!r} is a {kind}, which cannot be written as JSON. Register a field type "
             "(mcp.register_field_type), or name a property or a method instead."

@@ -14,6 +14,7 @@ import mimetypes
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connections, transaction
 
 from ...protocol.jsonrpc import MISSING_CAPABILITY
-from .. import arguments as people
+from .. import arguments as command_arguments
 from ..arguments import arguments
 from ..output import HelpfulCommand, near
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from ..terminal_questions import TerminalQuestions
 
 JSON = dict[str, Any]
-NO_TIMEOUT_SECONDS = 86_400  # timeout in seconds: a person presses Ctrl-C instead
+INTERACTIVE_TIMEOUT_SECONDS = 86_400  # so long, because a person can press Ctrl-C
 INTERRUPTED = 130
 ROLLED_BACK = "Rolled back: no database has changed. Other effects, such as emails, remain."
 BINARY = {"image": "data", "audio": "data", "resource": "blob"}
@@ -40,9 +41,9 @@ BINARY = {"image": "data", "audio": "data", "resource": "blob"}
 
 class Command(HelpfulCommand):
     help = (
-        "Call one tool as a user, with that user's permissions. Unless --dry-run is given, the\n"
-        "tool's changes are saved. Values are converted to the types of the tool's arguments,\n"
-        "which 'mcp_inspect TOOL' lists."
+        "Call one tool as a user, with that user's permissions. The tool's database writes are\n"
+        "committed, unless --dry-run rolls them back. Values are converted to the types of the\n"
+        "tool's arguments, which 'mcp_inspect TOOL' lists."
     )
     examples = [
         ("search_invoice query=paper limit=5 --user alice", "texts and numbers"),
@@ -59,10 +60,10 @@ class Command(HelpfulCommand):
         parser.add_argument(
             "arguments", metavar="KEY=VALUE", nargs="*", help="arguments of the tool"
         )
-        people.add_user(
+        command_arguments.add_user(
             parser, "user who calls the tool (default: anonymous, which allows only PUBLIC tools)"
         )
-        people.add_server(parser)
+        command_arguments.add_server(parser)
         parser.add_argument("--json", metavar="JSON", help="arguments as JSON, @FILE or - (stdin)")
         parser.add_argument(
             "--revision", metavar="DATE", help="protocol revision (default: newest)"
@@ -76,16 +77,20 @@ class Command(HelpfulCommand):
         )
         parser.add_argument("--no-input", action="store_true", help="never prompt at the terminal")
         parser.add_argument("--dry-run", action="store_true", help="roll back what the tool writes")
-        parser.add_argument("--format", choices=["text", "json"], default="text")
+        parser.add_argument(
+            "--format", choices=["text", "json"], default="text", help="(default: text)"
+        )
         parser.add_argument(
             "--output", metavar="FILE", type=Path, help="save the result in this file"
         )
 
     def handle(self, *args: Any, tool: str, **options: Any) -> None:
-        server = people.server_with_declarations(options["server"])
-        principal = people.principal(options["user"], options["scope"])
+        server = command_arguments.server_with_declarations(options["server"])
+        principal = command_arguments.principal(options["user"], options["scope"])
         if options["user"] is None:
-            self.note("Calling anonymously: without --user there are only PUBLIC tools.")
+            self.note(
+                "Calling as an anonymous client, which can use only PUBLIC tools. See --user."
+            )
         try:
             result = asyncio.run(self._call(server, principal, tool, options))
         except KeyboardInterrupt:
@@ -102,7 +107,7 @@ class Command(HelpfulCommand):
             async with AsyncClient(_user(principal), server=server, **given) as client:
                 definition = await _definition(client, tool)
                 values = _arguments(definition, options)
-                with self._acting(server, tool, options["dry_run"]):
+                with self._dry_run_if_asked(server, tool, options["dry_run"]):
                     return await self._run_with_output(client, tool, values)
         except (RpcError, ValueError) as error:
             raise CommandError(str(getattr(error, "message", error))) from None
@@ -114,12 +119,16 @@ class Command(HelpfulCommand):
             "visit": questions.visit,
             "roots": [Path.cwd().as_uri()],
         }
-        can: JSON = {"elicitation": {"form": {}, "url": {}}, "roots": {}}
+        capabilities: JSON = {"elicitation": {"form": {}, "url": {}}, "roots": {}}
         if questions.can_prompt:  # a person can write what a language model would
-            answers, can = answers | {"sample": questions.sample}, can | {"sampling": {}}
+            answers, capabilities = (
+                answers | {"sample": questions.sample},
+                capabilities | {"sampling": {}},
+            )
         given = {
             "scopes": None if principal.auth is None else principal.auth.scopes,
-            "capabilities": can, "answers": answers, "seconds": NO_TIMEOUT_SECONDS,
+            "capabilities": capabilities, "answers": answers,
+            "seconds": INTERACTIVE_TIMEOUT_SECONDS,
             "raise_exceptions": False,
             "log_level": "debug" if options["verbosity"] > 1 else "info",
         }  # fmt: skip
@@ -142,7 +151,7 @@ class Command(HelpfulCommand):
         self.stderr.flush()
 
     @contextmanager
-    def _acting(self, server: Server, name: str, dry_run: bool) -> Iterator[None]:
+    def _dry_run_if_asked(self, server: Server, name: str, dry_run: bool) -> Iterator[None]:
         from ...calls.execution import around
 
         tool = server._catalog.tools[name]
@@ -162,11 +171,11 @@ class Command(HelpfulCommand):
 
     async def _run_with_output(self, client: AsyncClient, tool: str, values: JSON) -> Result:
         """Return the result. Meanwhile, write the tool's progress and log messages to stderr."""
-        written = [0, 0]
+        shown = ShownMessages()
         call = client.start(tool, **values)
         while not call.done():
             await asyncio.wait([call], timeout=0.05)
-            for line in _new_messages(client, written):
+            for line in _new_messages(client, shown):
                 self.note(line)
         return call.result()
 
@@ -174,7 +183,7 @@ class Command(HelpfulCommand):
 
     def _show(self, result: Result, server: Server, tool: str, options: JSON) -> None:
         if result.is_error:
-            raise CommandError(self._wrong(result, server, tool))
+            raise CommandError(self._error_text(result, server, tool))
         if options["output"] is not None:
             self._save(result, options["output"])
         elif options["format"] == "json":
@@ -187,10 +196,10 @@ class Command(HelpfulCommand):
             for block in result.content:
                 self._write_block(block, self.note if block in beside else self.show)
 
-    def _wrong(self, result: Result, server: Server, tool: str) -> str:
-        """Return the error text: the tool's, a bug's exception, or the arguments that exist.
+    def _error_text(self, result: Result, server: Server, tool: str) -> str:
+        """Return the tool's error, a bug's exception, or an argument error with the arguments.
 
-        Clients do not receive the exception of a bug.
+        Only this command shows the exception of a bug. Clients get a generic error.
         """
         from ...declarations.schema_summary import lines
         from ..output import table
@@ -218,7 +227,7 @@ class Command(HelpfulCommand):
         else:
             size = len(base64.b64decode(_data(block) or ""))
             about = f"{kind} ({inner.get('mimeType', 'bytes')}, {size:,} bytes)"
-            self.note(f"Beside it, there is {about}: --output FILE saves it.")
+            self.note(f"The result also has {about}. Use --output FILE to save it.")
 
     def _save(self, result: Result, file: Path) -> None:
         found = [block for block in result.content if _data(block)]
@@ -281,15 +290,23 @@ def _rolled_back(request: Any) -> Iterator[None]:
                 transaction.set_rollback(True, using=alias)
 
 
-def _new_messages(client: AsyncClient, written: list[int]) -> Iterator[str]:
-    """Yield progress and log messages since the last call."""
-    for done, total, message in client.progress[written[0] :]:
-        far = f"{done:g}" + (f"/{total:g}" if total is not None else "")
-        yield f"[{far}] {message or ''}".rstrip()
-    for level, data, logger in client.logs[written[1] :]:
-        words = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-        yield f"{level}: {f'{logger}: ' if logger else ''}{words}"
-    written[:] = len(client.progress), len(client.logs)
+@dataclass
+class ShownMessages:
+    """How many messages of the tool were written to stderr."""
+
+    progress: int = 0
+    logs: int = 0
+
+
+def _new_messages(client: AsyncClient, shown: ShownMessages) -> Iterator[str]:
+    """Yield progress and log messages since the last call, and count them in ``shown``."""
+    for done, total, message in client.progress[shown.progress :]:
+        progress = f"{done:g}" + (f"/{total:g}" if total is not None else "")
+        yield f"[{progress}] {message or ''}".rstrip()
+    for level, data, logger in client.logs[shown.logs :]:
+        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+        yield f"{level}: {f'{logger}: ' if logger else ''}{text}"
+    shown.progress, shown.logs = len(client.progress), len(client.logs)
 
 
 def _data(block: JSON) -> str | None:

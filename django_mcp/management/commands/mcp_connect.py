@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser, no_translations
 from django.db import router, transaction
 
 from ...conf import settings
@@ -33,7 +33,7 @@ from ...web.clients import (
     short_name,
     signs_in,
 )
-from .. import arguments as people
+from .. import arguments as command_arguments
 from ..client_files import FileChange, Unwritable, own_command, write
 from ..output import HelpfulCommand
 from .mcp_token import make
@@ -106,7 +106,12 @@ class Command(HelpfulCommand):
     ]
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("client", metavar="CLIENT", nargs="?", help="such as cursor")
+        parser.add_argument(
+            "client",
+            metavar="CLIENT",
+            nargs="?",
+            help="client to configure, such as cursor (default: list the clients)",
+        )
         for pair in PAIRS:
             either = parser.add_mutually_exclusive_group()
             for option, help in pair:
@@ -125,16 +130,17 @@ class Command(HelpfulCommand):
         secret.add_argument(
             "--new-token", action="store_true", help="create an access token for --user"
         )
-        people.add_server(parser)
+        command_arguments.add_server(parser)
         parser.add_argument(
             "--name", metavar="NAME", help="name of the server in the client's configuration"
         )
 
+    @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
         if options["client"] is None:
             self._list()
             return
-        wanted = wish(options)
+        wanted = requested_entry(options)
         token = checked_token_option(options["token"])
         check(wanted, options, token)
         if token is None and needs_none(wanted.server):
@@ -143,7 +149,7 @@ class Command(HelpfulCommand):
             self._with_new_token(wanted, options["user"], options["write"])
         else:
             (self._write if options["write"] else self._print)(wanted, token)
-        self._remark(wanted, token, options)
+        self._warn_about_options(wanted, token, options)
 
     # Output.
 
@@ -164,7 +170,7 @@ class Command(HelpfulCommand):
 
     def _write(self, wanted: ServerEntry, token: str | None) -> None:
         try:
-            (write_file if wanted.path else tell_client)(wanted, token, self.note)
+            (write_file if wanted.path else run_client_command)(wanted, token, self.note)
         except Unwritable as error:
             hint = "mcp_connect --print shows what to put there by hand."
             raise CommandError(f"{error}\n{hint}") from None
@@ -176,11 +182,13 @@ class Command(HelpfulCommand):
             with transaction.atomic(using=router.db_for_write(Token)):
                 token, secret = make(user, label, server=wanted.server.name)
                 (self._write if writes else self._print)(wanted, secret)
-        except people.UNMIGRATED as error:
-            raise people.missing_tables_error(error) from error
+        except command_arguments.DATABASE_ERRORS as error:
+            raise command_arguments.database_error(error) from error
         self.note(f"Token {token.pk} acts for {user!r} and expires {token.expires:%Y-%m-%d}.")
 
-    def _remark(self, wanted: ServerEntry, token: str | None, options: dict[str, Any]) -> None:
+    def _warn_about_options(
+        self, wanted: ServerEntry, token: str | None, options: dict[str, Any]
+    ) -> None:
         """Warn about what may not be intended."""
         if wanted.command:
             if not options["user"]:
@@ -191,13 +199,13 @@ class Command(HelpfulCommand):
         if old := sse_address(wanted.server):
             self.note(f"Clients that support only HTTP+SSE use {old}.")
         if token is None and not options["new_token"] and not wanted.client.advice:
-            self._warn(self._tokenless(wanted, options))
+            self._warn(self._missing_token_message(wanted, options))
 
-    def _tokenless(self, wanted: ServerEntry, options: dict[str, Any]) -> str:
-        ways = f"mcp_connect {wanted.client.key} --user NAME --new-token creates one"
+    def _missing_token_message(self, wanted: ServerEntry, options: dict[str, Any]) -> str:
+        advice = f"mcp_connect {wanted.client.key} --user NAME --new-token creates one"
         if options["write"]:
-            return f"Without a token, the client can use only what is PUBLIC: {ways}."
-        return f"Replace {PLACEHOLDER} with an access token: {ways}."
+            return f"Without a token, the client can use only what is PUBLIC: {advice}."
+        return f"Replace {PLACEHOLDER} with an access token: {advice}."
 
     def _warn(self, words: str) -> None:
         self.note(words, self.style.WARNING)
@@ -206,13 +214,13 @@ class Command(HelpfulCommand):
 # Options.
 
 
-def wish(options: dict[str, Any]) -> ServerEntry:
+def requested_entry(options: dict[str, Any]) -> ServerEntry:
     """Return what the options ask for. Raise ``CommandError`` for unknown names."""
     try:
         found = client(options["client"])
     except LookupError as error:
         raise CommandError(str(error)) from None
-    server = people.find_server(options["server"])
+    server = command_arguments.find_server(options["server"])
     name = options["name"] or short_name(server)
     if not NAME.fullmatch(name):
         raise CommandError("--name must be 1 to 64 letters, digits, - and _, the first not -.")
@@ -225,7 +233,7 @@ def checked_token_option(token: str | None) -> str | None:
     """Return the token of the option. Raise ``CommandError``, which does not contain it."""
     if token == "-":
         token = sys.stdin.readline(4096).strip()
-    return people.checked_token(token)
+    return command_arguments.checked_token(token)
 
 
 def check(wanted: ServerEntry, options: dict[str, Any], token: str | None) -> None:
@@ -233,7 +241,7 @@ def check(wanted: ServerEntry, options: dict[str, Any], token: str | None) -> No
     for wrong in problems(wanted, options, token is not None or options["new_token"]):
         raise CommandError(wrong, returncode=2)
     if wanted.command and options["user"]:
-        people.principal(options["user"])
+        command_arguments.principal(options["user"])
 
 
 def problems(wanted: ServerEntry, options: dict[str, Any], secret: bool) -> Iterator[str]:
@@ -298,7 +306,7 @@ def change_summary(done: FileChange, name: str) -> str:
     return f"Replaced {', '.join(done.keys)} of {name!r} in {done.path}{rest}."
 
 
-def tell_client(wanted: ServerEntry, token: str | None, say: Callable[[str], None]) -> None:
+def run_client_command(wanted: ServerEntry, token: str | None, say: Callable[[str], None]) -> None:
     """Run the client's own command, which writes its configuration. Raise ``Unwritable``."""
     adding = wanted.own_command(token)
     program = shutil.which(adding[0])
@@ -310,8 +318,8 @@ def tell_client(wanted: ServerEntry, token: str | None, say: Callable[[str], Non
         run(program, ["mcp", "remove", *SCOPE, wanted.name])
         done = run(program, adding[1:])
     if done.returncode:
-        said = f"{done.stdout}{done.stderr}".strip()
-        raise Unwritable(f"{shell(adding[:3])}: {hidden(said, token)}")
+        output = f"{done.stdout}{done.stderr}".strip()
+        raise Unwritable(f"{shell(adding[:3])}: {mask_token(output, token)}")
     say(f"Added {wanted.name!r} to {wanted.client.name}, for all your folders.")
 
 
@@ -325,5 +333,5 @@ def run(program: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
         raise Unwritable(f"{program}: {type(error).__name__}") from None
 
 
-def hidden(text: str, token: str | None) -> str:
+def mask_token(text: str, token: str | None) -> str:
     return text.replace(token, PLACEHOLDER) if token else text

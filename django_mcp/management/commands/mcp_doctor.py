@@ -54,16 +54,18 @@ class Command(HelpfulCommand):
             "--user", metavar="NAME", help="user for the checks that need no running server"
         )
         parser.add_argument(
-            "--seconds", metavar="N", type=seconds, default=DEFAULT_TIMEOUT_SECONDS,
-            help=f"timeout of a response in seconds (default: {DEFAULT_TIMEOUT_SECONDS:g})",
+            "--timeout", metavar="SECONDS", type=seconds, default=DEFAULT_TIMEOUT_SECONDS,
+            help=f"seconds to wait for each response (default: {DEFAULT_TIMEOUT_SECONDS:g})",
         )  # fmt: skip
-        parser.add_argument("--format", choices=("text", "json"), default="text")
+        parser.add_argument(
+            "--format", choices=("text", "json"), default="text", help="(default: text)"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         server = arguments.find_server(options["server"])
         user = arguments.find_user(options["user"]) if options["user"] else None
         token, url = token_from(options["token"]), validated_url(options["url"])
-        findings = run_checks(server, user, url, token, options["seconds"])
+        findings = run_checks(server, user, url, token, options["timeout"])
         write = self._write_json if options["format"] == "json" else self._write_text
         levels = write(findings)
         if "problem" in levels:

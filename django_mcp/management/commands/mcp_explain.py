@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser, no_translations
 
 from ...auth.principal import Principal, anonymous
 from ...calls.execution import surrounded
@@ -29,40 +29,51 @@ if TYPE_CHECKING:
 
 class Command(HelpfulCommand):
     help = (
-        "Explain which rule allows or denies a user each declaration of a server, one\n"
-        "declaration by its name, or one URI. The output distinguishes hidden from missing\n"
-        "rows, which clients cannot."
+        "Show whether a user may use the declarations of a server, and which rule decides.\n"
+        "NAME selects one declaration or one URI. The output distinguishes hidden from\n"
+        "missing rows, which clients cannot."
     )
     examples = [
         ("alice", "each declaration, and whether alice may use it"),
         ("alice refund", "the tool, resource or prompt with this name"),
         ("alice invoice://A-1", "each permission check between alice and the row"),
-        ("--nobody", "a client without a user"),
+        ("--anonymous", "a client without a token"),
     ]
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("user", metavar="USER", nargs="?", help="name of the user")
         parser.add_argument("name", metavar="NAME", nargs="?", help="name or URI (default: all)")
-        parser.add_argument("--nobody", action="store_true", help="explain for anonymous clients")
+        parser.add_argument(
+            "--anonymous", action="store_true", help="explain for a client without a token"
+        )
         arguments.add_scopes(parser)
+        parser.add_argument(
+            "--client", metavar="ID", default="",
+            help="client id of the OAuth client that the token was given to (default: any)",
+        )  # fmt: skip
         arguments.add_server(parser)
-        parser.add_argument("--format", choices=["table", "json"], default="table")
+        parser.add_argument(
+            "--format", choices=["table", "json"], default="table", help="(default: table)"
+        )
 
+    @no_translations
     def handle(
-        self, *args: Any, user: str | None, name: str | None, nobody: bool, **options: Any
+        self, *args: Any, user: str | None, name: str | None, anonymous: bool, **options: Any
     ) -> None:
-        if nobody and name is not None:
-            raise CommandError("Give either a user or --nobody, not both.", returncode=2)
-        if nobody:
+        if anonymous and name is not None:
+            raise CommandError("Give either a user or --anonymous, not both.", returncode=2)
+        if anonymous:
             user, name = None, user
         elif user is None:
-            raise CommandError("Give a user, or --nobody for anonymous clients.", returncode=2)
+            raise CommandError(
+                "Give a user, or --anonymous for a client without a token.", returncode=2
+            )
         server = arguments.server_with_declarations(options["server"])
-        who, principal = _user_and_principal(user, options["scope"])
+        found_user, principal = _user_and_principal(user, options["scope"], options["client"])
         explained = _explanation(arguments.local_request(principal, server), server, name)
         report = {
             "user": user,
-            "active": _is_active(who),
+            "active": _is_active(found_user),
             "server": server.public_name,
             **explained,
         }
@@ -73,19 +84,21 @@ class Command(HelpfulCommand):
         self.show(json.dumps(report, indent=2, ensure_ascii=False, default=vars))
 
     def _tables(self, report: dict[str, Any]) -> None:
-        who = report["user"] or "nobody"
+        username = report["user"] or "an anonymous client"
         if not report["active"]:
-            self.stdout.write(self.style.WARNING(f"{who} is inactive, so requests are anonymous."))
+            self.stdout.write(
+                self.style.WARNING(f"{username} is inactive, so requests are anonymous.")
+            )
         if "uri" in report:
-            self._show_uri(who, report)
+            self._show_uri(username, report)
             return
         found: list[AccessReportRow] = report["declarations"]
         if "name" in report:
-            self._show_each(who, found)
+            self._show_each(username, found)
             return
         count = sum(one.allowed for one in found)
         of = f"{len(found)} declarations of the server {report['server']}"
-        self.stdout.write(f"{who} may use {count} of {of}.")
+        self.stdout.write(f"{username} may use {count} of {of}.")
         for kind in dict.fromkeys(one.kind for one in found):
             self.stdout.write(self.style.MIGRATE_HEADING(f"\n{kind.capitalize()}"))
             rows = [
@@ -93,21 +106,21 @@ class Command(HelpfulCommand):
             ]
             self.write_table(rows, self._colour)
 
-    def _show_each(self, who: str, rows: list[AccessReportRow]) -> None:
+    def _show_each(self, username: str, rows: list[AccessReportRow]) -> None:
         for one in rows:
             may = "may" if one.allowed else "may not"
-            self.stdout.write(f"{who} {may} use the {one.kind.removesuffix('s')} {one.name}.")
-            told = [
+            self.stdout.write(f"{username} {may} use the {one.kind.removesuffix('s')} {one.name}.")
+            details = [
                 ("because", one.reason),
                 ("requires", one.rule),
                 ("scopes", one.scopes),
                 ("declared", one.origin),
             ]
-            self.write_table(told)
+            self.write_table(details)
 
-    def _show_uri(self, who: str, report: dict[str, Any]) -> None:
+    def _show_uri(self, username: str, report: dict[str, Any]) -> None:
         may = "may" if report["allowed"] else "may not"
-        self.stdout.write(f"{who} {may} read {report['uri']}.")
+        self.stdout.write(f"{username} {may} read {report['uri']}.")
         for found in report["resources"]:
             self.stdout.write(self.style.MIGRATE_HEADING(f"\n{found['resource']}"))
             rows = [(_yes_or_no(one["allowed"]), one["reason"]) for one in found["conditions"]]
@@ -124,12 +137,12 @@ def _yes_or_no(allowed: bool) -> str:
     return "yes" if allowed else "no"
 
 
-def _user_and_principal(name: str | None, scopes: list[str]) -> tuple[Any, Principal]:
+def _user_and_principal(name: str | None, scopes: list[str], client: str) -> tuple[Any, Principal]:
     """Return the user, who may be inactive, and the principal. Without a name: None, anonymous."""
     if name is None:
         return None, anonymous()
     user = arguments.find_user(name)
-    return user, Principal(user, client_auth(arguments.checked_scopes(scopes)))
+    return user, Principal(user, client_auth(arguments.checked_scopes(scopes), client))
 
 
 def _is_active(user: Any) -> bool:
@@ -174,9 +187,9 @@ def _explain_uri(request: Request, server: Server, uri: str) -> dict[str, Any]:
 
 
 def _explain(resource: Resource, variables: dict[str, str], request: Request) -> dict[str, Any]:
-    from ..uri_access import conditions
+    from ..access_report import explain_read
 
-    decisions = conditions(resource, variables, request)
+    decisions = explain_read(resource, variables, request)
     fields = _fields(resource) if all(one.allowed for one in decisions) else []
     report = [{"allowed": one.allowed, "reason": one.reason} for one in decisions]
     return {"resource": str(resource), "conditions": report, "fields": fields}

@@ -7,6 +7,7 @@ permission that each requires.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from ...declarations.declaration import Declaration
     from ...declarations.server import Server
 
-Things = dict[str, list[Any]]
-KINDS = ("tools", "resources", "templates", "prompts")
+DeclarationsByKind = dict[str, list[Any]]
+# Model tools are those that clients call by a generic tool. The protocol's lists lack them.
+KINDS = ("tools", "model_tools", "resources", "templates", "prompts")
 
 
 class Command(HelpfulCommand):
@@ -78,7 +80,7 @@ class Command(HelpfulCommand):
 
     # Snapshots.
 
-    def _snapshot(self, found: Things, output: Path | None, check: Path | None) -> None:
+    def _snapshot(self, found: DeclarationsByKind, output: Path | None, check: Path | None) -> None:
         from ...testing.snapshots import canonical, text
 
         now = canonical(found)
@@ -102,11 +104,11 @@ class Command(HelpfulCommand):
             raise CommandError(f"The server differs from {file}. {hint}")
         self.note(f"No differences from {file}.", self.style.SUCCESS)
 
-    def _write(self, found: Things, name: str | None, format: str) -> None:
+    def _write(self, found: DeclarationsByKind, name: str | None, format: str) -> None:
         from ...testing.snapshots import canonical, text
 
         if name is not None:
-            found = {kind: [one for one in found[kind] if _has_name(one, name)] for kind in KINDS}
+            found = {kind: [one for one in found[kind] if _has_name(one, name)] for kind in found}
             if not any(found.values()):
                 raise CommandError(f"There is no {name!r}.")
         if format == "snapshot":
@@ -119,31 +121,31 @@ class Command(HelpfulCommand):
     def _tables(
         self, server: Server, principal: Principal | None, user: str | None, name: str | None
     ) -> None:
-        found = _things(server, principal)
+        found = _declarations_by_kind(server, principal)
         if name is not None:
-            self._details([*_find_things(server, found, name, user)])
+            self._details([*_find_declarations(server, found, name, user)])
             return
         count = sum(map(len, found.values()))
         declarations = f"{count or 'no'} declaration{pluralize(count)}"
         if user:
-            words = f"{user} may use {declarations} of the server {server.public_name}."
+            summary = f"{user} may use {declarations} of the server {server.public_name}."
         else:
-            words = f"The server {server.public_name} has {declarations}."
-        self.stdout.write(words)
+            summary = f"The server {server.public_name} has {declarations}."
+        self.stdout.write(summary)
         for kind in KINDS:
             if found[kind]:
-                self._heading(kind.capitalize())
+                self._heading(kind.capitalize().replace("_", " "))
                 self.write_table([_row(one) for one in found[kind]], self.style.SUCCESS)
 
-    def _heading(self, words: str) -> None:
-        self.stdout.write(self.style.MIGRATE_HEADING(f"\n{words}"))
+    def _heading(self, heading: str) -> None:
+        self.stdout.write(self.style.MIGRATE_HEADING(f"\n{heading}"))
 
-    def _details(self, things: Iterable[Declaration]) -> None:
-        for thing in things:
-            self.stdout.write(self.style.SUCCESS(thing.name) + f", a {thing._kind}")
-            self.show(f"\n{thing.description}\n" if thing.description else "")
-            self.write_table([*_facts(thing)])
-            for heading, schema in _schemas(thing):
+    def _details(self, declarations: Iterable[Declaration]) -> None:
+        for declaration in declarations:
+            self.stdout.write(self.style.SUCCESS(declaration.name) + f", a {declaration._kind}")
+            self.show(f"\n{declaration.description}\n" if declaration.description else "")
+            self.write_table([*_facts(declaration)])
+            for heading, schema in _schemas(declaration):
                 self._heading(heading)
                 self.write_table([*_lines(schema)], self.style.SUCCESS)
 
@@ -151,7 +153,7 @@ class Command(HelpfulCommand):
 # Declarations and definitions.
 
 
-def _things(server: Server, principal: Principal | None) -> Things:
+def _declarations_by_kind(server: Server, principal: Principal | None) -> DeclarationsByKind:
     from ...calls.listing import usable
 
     source: Any = server._catalog
@@ -159,39 +161,43 @@ def _things(server: Server, principal: Principal | None) -> Things:
         source = usable(arguments.local_request(principal, server))
     found = {kind: getattr(source, kind) for kind in KINDS}  # a catalog has dicts, not lists
     return {
-        kind: list(things.values() if isinstance(things, dict) else things)
-        for kind, things in found.items()
+        kind: list(declarations.values() if isinstance(declarations, dict) else declarations)
+        for kind, declarations in found.items()
     }
 
 
-def _definitions(server: Server, principal: Principal | None) -> Things:
+def _definitions(server: Server, principal: Principal | None) -> DeclarationsByKind:
     """Return the definitions in the protocol's lists.
 
     Without a user, return those of all declarations with the permissions that they require.
     """
     if principal is None:
-        things = _things(server, None)
-        return {kind: [_full_definition(thing) for thing in things[kind]] for kind in KINDS}
+        declarations = _declarations_by_kind(server, None)
+        return {
+            kind: [_full_definition(declaration) for declaration in declarations[kind]]
+            for kind in KINDS
+            if declarations[kind] or kind != "model_tools"
+        }
     from ...testing.client import Client
 
     scopes = None if principal.auth is None else principal.auth.scopes
     with Client(principal.user, server=server, scopes=scopes) as client:
-        found: Things = client.catalog()
+        found: DeclarationsByKind = client.catalog()
         return found
 
 
-def _full_definition(thing: Any) -> dict[str, Any]:
-    definition: dict[str, Any] = thing._definition() | {"permission": thing._rule}
+def _full_definition(declaration: Any) -> dict[str, Any]:
+    definition: dict[str, Any] = declaration._definition() | {"permission": declaration._rule}
     # Also of prompts, whose definitions do not contain the types of their arguments.
-    if thing._arguments.schema.get("properties"):
-        definition["inputSchema"] = thing._arguments.schema
-    return definition | ({"rowSchema": thing._row_schema()} if _has_rows(thing) else {})
+    if declaration._arguments.schema.get("properties"):
+        definition["inputSchema"] = declaration._arguments.schema
+    return definition | ({"rowSchema": declaration._row_schema()} if _has_rows(declaration) else {})
 
 
-def _has_rows(thing: Any) -> bool:
+def _has_rows(declaration: Any) -> bool:
     from ...declarations.model_resources import ModelResource
 
-    return isinstance(thing, ModelResource)
+    return isinstance(declaration, ModelResource)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -214,42 +220,62 @@ def _has_name(definition: dict[str, Any], name: str) -> bool:
     return name in (definition.get(key) for key in ("name", "uri", "uriTemplate"))
 
 
-def _find_things(server: Server, found: Things, name: str, user: str | None) -> Iterator[Any]:
-    things = [thing for kind in KINDS for thing in found[kind]]
-    named = [one for one in things if name in (one.name, getattr(one, "uri", None))]
+def _find_declarations(
+    server: Server, found: DeclarationsByKind, name: str, user: str | None
+) -> Iterator[Any]:
+    declarations = [declaration for kind in KINDS for declaration in found[kind]]
+    named = [one for one in declarations if name in (one.name, getattr(one, "uri", None))]
     if not named:
-        hint = near(name, [one.name for one in things])
+        hint = near(name, [one.name for one in declarations])
         if user is not None:
             hint += f" 'manage.py mcp_explain {user}' lists what {user} may not use, and why."
         raise CommandError(f"The server {server.public_name} has no {name!r} here.{hint}")
     yield from named
 
 
-def _row(thing: Declaration) -> Sequence[str]:
-    about = str(thing.description or thing.title or "").partition("\n\n")[0]
-    return thing.name, thing._rule, " ".join(about.split())
+def _row(declaration: Declaration) -> Sequence[str]:
+    about = str(declaration.description or declaration.title or "").partition("\n\n")[0]
+    return declaration.name, declaration._rule, " ".join(about.split())
 
 
-def _facts(thing: Any) -> Iterator[tuple[str, str]]:
-    yield "permission", thing._rule
-    yield "declared", thing._origin()
-    if uri := getattr(thing, "uri", ""):
+def _facts(declaration: Any) -> Iterator[tuple[str, str]]:
+    yield "permission", declaration._rule
+    yield "declared", declaration._origin()
+    if place := _place(declaration._source):
+        yield "file", place
+    if runs := declaration._runs:
+        yield "runs", runs
+    if uri := getattr(declaration, "uri", ""):
         yield "URI", uri
+    if (generic := getattr(declaration, "_called_by", None)) is not None:
+        yield "called by", generic.name
     for name in ("read_only", "destructive", "idempotent", "open_world", "listed", "mime_type"):
-        if (value := getattr(thing, name, None)) is not None:
+        if (value := getattr(declaration, name, None)) is not None:
             yield name, str(value)
-    for name in ("search_fields", "filter_fields", "ordering"):
-        if value := getattr(thing, name, ()):
+    for name in ("search_fields", "filter_fields", "aggregate_fields", "group_fields", "ordering"):
+        if value := getattr(declaration, name, ()):
             yield name, ", ".join(value)
 
 
-def _schemas(thing: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    if thing._arguments.schema.get("properties"):
-        yield "Arguments", thing._arguments.schema
-    if (schema := getattr(getattr(thing, "_output", None), "schema", None)) is not None:
+def _place(source: Any) -> str:
+    """Return the file and line of a function or class, or "" for a class without source code."""
+    source = inspect.unwrap(source)
+    try:
+        file = Path(inspect.getsourcefile(source) or "")
+        _, line = inspect.findsource(source)
+    except (OSError, TypeError):
+        return ""
+    here = Path.cwd()
+    return f"{file.relative_to(here) if file.is_relative_to(here) else file}:{line + 1}"
+
+
+def _schemas(declaration: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    if declaration._arguments.schema.get("properties"):
+        yield "Arguments", declaration._arguments.schema
+    if (schema := getattr(getattr(declaration, "_output", None), "schema", None)) is not None:
         yield "Returns", schema
-    if _has_rows(thing):
-        yield "Fields", thing._row_schema()
+    if _has_rows(declaration):
+        yield "Fields", declaration._row_schema()
 
 
 def _lines(schema: dict[str, Any]) -> Iterator[Sequence[str]]:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from ...declarations.server import servers
 from ...models import Token
 from ...verifiers.personal_tokens import SECRET, VALID, revoke, state
-from ..arguments import UNMIGRATED, checked_scopes, find_server, find_user, missing_tables_error
+from ..arguments import DATABASE_ERRORS, checked_scopes, database_error, find_server, find_user
 from ..output import table
 
 DEFAULT_DAYS, MAX_DAYS = 90, 36_500
@@ -83,15 +83,20 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-        for name, (told, options) in ACTIONS.items():
-            options(actions.add_parser(name, help=told, description=f"{told.capitalize()}."))
+        for name, (description, add_options) in ACTIONS.items():
+            add_options(
+                actions.add_parser(
+                    name, help=description, description=f"{description.capitalize()}."
+                )
+            )
 
+    @no_translations
     def handle(self, *args: Any, action: str, **options: Any) -> None:
         run: Callable[..., None] = getattr(self, f"_{action}")
         try:
             run(**options)
-        except UNMIGRATED as error:
-            raise missing_tables_error(error) from error
+        except DATABASE_ERRORS as error:
+            raise database_error(error) from error
 
     def _create(
         self, user: str, name: str, scope: list[str], days: int, server: str | None, **other: Any
@@ -116,7 +121,7 @@ class Command(BaseCommand):
         if bool(tokens) == (user is not None):
             raise CommandError("Give IDs of tokens to revoke, or a user with --user.", returncode=2)
         found = [_find_token(token) for token in tokens]
-        found += [_of(find_user(user))] if user is not None else []
+        found += [_tokens_of(find_user(user))] if user is not None else []
         count = sum(map(revoke, found))
         already = sum(one.count() for one in found) - count
         self.stderr.write(f"Revoked: {count}. Revoked before: {already}.")
@@ -159,7 +164,7 @@ def _find_token(text: str) -> QuerySet[Token]:
     return found
 
 
-def _of(user: Any) -> QuerySet[Token]:
+def _tokens_of(user: Any) -> QuerySet[Token]:
     return Token.objects.filter(user=user)
 
 

@@ -18,8 +18,8 @@ from ..output import HelpfulCommand
 from ..starter_file import StarterFile, generate_starter_file
 
 NEXT = """\
-Review the file. Users with Django's view permission for a model can read the listed fields of all
-its rows: restrictions in a ModelAdmin do not apply. Then:
+Review the file before you serve it. Users with Django's view permission for a model can read the
+listed fields of all its rows: restrictions in a ModelAdmin do not apply. Next:
   manage.py check                          checks the file
   manage.py mcp_inspect --user NAME        shows what a user may use
   manage.py mcp_connect CLIENT             connects a client"""
@@ -27,7 +27,7 @@ its rows: restrictions in a ModelAdmin do not apply. Then:
 
 class Command(HelpfulCommand):
     help = (
-        "Generate an mcp.py for an app from its models and views. It exposes few fields, and "
+        "Generate an mcp.py for an app from its models, views and APIs. It exposes few fields, and "
         "nothing that writes."
     )
     examples = [
@@ -62,6 +62,8 @@ class Command(HelpfulCommand):
             self.note(f"Left out: {name}, {why}")
         if made.views:
             self.note(f"Views: {', '.join(made.views)}")
+        if made.offered:
+            self.note(f"Written as comments: {', '.join(made.offered)}")
         self.note(f"\n{NEXT}")
 
 

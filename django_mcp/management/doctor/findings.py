@@ -106,7 +106,7 @@ def count_tools(number: int, more: str = "") -> str:
     return f"{number}{more} tool{'' if number == 1 else 's'}"
 
 
-MAX_BODY_BYTES = 1_000_000  # bytes of a body
+MAX_BODY_BYTES = 1_000_000
 
 
 class Unreachable(Exception):
@@ -286,7 +286,7 @@ def problem(words: str, hint: str) -> Finding:
     return Finding("problem", words, hint)
 
 
-def of_checks(messages: Iterable[CheckMessage]) -> Findings:
+def findings_from_checks(messages: Iterable[CheckMessage]) -> Findings:
     """Yield system check messages as findings."""
     for message in messages:
         if message.is_silenced():

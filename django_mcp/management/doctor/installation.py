@@ -48,10 +48,10 @@ from .findings import (
     Finding,
     Findings,
     count_tools,
+    findings_from_checks,
     is_response,
     message,
     note,
-    of_checks,
     ok,
     problem,
     request,
@@ -222,9 +222,9 @@ def list_tools(server: Server, user: Any) -> Findings:
     for revision in REVISIONS:
         with Client(user, server=server, revision=revision) as client:
             counts[revision] = len(client.tools())
-    who = user.get_username() if user is not None else "a client without a token"
+    caller = user.get_username() if user is not None else "a client without a token"
     number = max(counts.values())
-    yield ok(f"Revisions {', '.join(counts)} work; {who} gets {count_tools(number)}.")
+    yield ok(f"Revisions {', '.join(counts)} work; {caller} gets {count_tools(number)}.")
     if old := sse_address(server):
         yield note(f"HTTP+SSE is on: clients that support nothing newer use {old}.")
 
@@ -268,7 +268,7 @@ def system_checks() -> Findings:
     found = list(run_checks(include_deployment_checks=not django_settings.DEBUG))
     if django_settings.DEBUG:
         found += check_deployment()  # this package's own deployment checks
-    findings = list(of_checks(found))
+    findings = list(findings_from_checks(found))
     yield from findings or [ok("The system checks found no problems.")]
 
 

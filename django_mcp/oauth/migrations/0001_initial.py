@@ -21,6 +21,8 @@ class Migration(migrations.Migration):
                 ("taken", models.DateTimeField()),
             ],
             options={
+                "verbose_name": "lock",
+                "verbose_name_plural": "locks",
                 "default_permissions": (),
             },
         ),
@@ -37,6 +39,10 @@ class Migration(migrations.Migration):
                 ("family", models.UUIDField()),
                 ("expires", models.DateTimeField(db_index=True)),
             ],
+            options={
+                "verbose_name": "redeemed code",
+                "verbose_name_plural": "redeemed codes",
+            },
         ),
         migrations.CreateModel(
             name="ClientProfile",
@@ -202,6 +208,8 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "verbose_name": "token binding",
+                "verbose_name_plural": "token bindings",
                 "indexes": [models.Index(fields=["account", "user"], name="mcp_binding_account")],
             },
         ),

@@ -6,6 +6,11 @@ functions, newest first, to convert a value to an older revision. Each function 
 form of the revision that introduced a change, and returns it in the form of the revision before.
 It never modifies its argument. The docstring of such a function states the change that it undoes.
 ``Changelog.redo`` applies the functions for a client's answers, oldest first.
+
+- ``results``: changes to the results of the client's requests
+- ``requests``: changes to questions to the client, and to its answers
+- ``errors``: changes to errors, and to the parameters of notifications
+- ``schemas``: helpers of these three
 """
 
 from __future__ import annotations

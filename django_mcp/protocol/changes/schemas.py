@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..jsonrpc import EncodedArray
+
 JSON = dict[str, Any]
 Edit = Callable[[JSON], JSON]
 
@@ -27,7 +29,12 @@ def within(mapping: JSON, key: str, edit: Callable[[Any], Any]) -> JSON:
 
 
 def each(mapping: JSON, key: str, edit: Edit) -> JSON:
-    """Return ``mapping`` with ``edit`` applied to every item of the list at ``key``, if any."""
+    """Return ``mapping`` with ``edit`` applied to every item of the list at ``key``, if any.
+
+    An array that is encoded already is in the form of the client's revision.
+    """
+    if isinstance(mapping.get(key), EncodedArray):
+        return mapping
     return within(mapping, key, lambda items: [edit(item) for item in items])
 
 

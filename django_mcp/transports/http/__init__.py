@@ -1,7 +1,15 @@
 """
 The HTTP transports: one endpoint and one consumer for all revisions.
 
-``consumer`` takes each request through the same order: check Host and Origin (``security``), find
-the caller (``authentication``), and only then read the body. ``stateless`` answers requests of
-revisions without a handshake, ``sessions`` those of sessions, and ``legacy_sse`` those of HTTP+SSE.
+- ``consumer``: takes each request through the same order: Host and Origin, then the caller, and
+  only then the body
+- ``request``: one request and its response over ASGI, with size limits and timeouts
+- ``security``: Host and Origin, header names, scopes, and the responses 401 and 403
+- ``authentication``: the principal of the token, and the session
+- ``lookups``: look up the tokens and sessions of concurrent requests together
+- ``stateless``: requests of revisions without a handshake
+- ``sessions``: requests of Streamable HTTP in sessions
+- ``legacy_sse``: HTTP+SSE, the transport of the first revision
+- ``streams``: SSE responses that send a session's stream from the log
+- ``shutdown``: graceful shutdown
 """

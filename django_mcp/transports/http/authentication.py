@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ...models import Session
     from .request import Exchange
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.oauth")
 MAX_TOKEN_LENGTH = 8_192
 
 
@@ -163,12 +163,12 @@ def _log_unknown(server: Server, token: str) -> None:
 
 def _tell(session: Session, caller: Principal) -> None:
     """Log an attempt to use another's session, without the session id or a token."""
-    who = caller.key or "nobody"
+    caller_key = caller.key or "nobody"
     logger.warning(
         "Session used by another principal: session=%s owner=%s principal=%s",
         session.pk,
         session.owner or "nobody",
-        who,
+        caller_key,
     )
 
 

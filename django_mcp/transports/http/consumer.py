@@ -33,7 +33,7 @@ from .stateless import STATELESS_REVISIONS
 if TYPE_CHECKING:
     from ...declarations.server import Server
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.sessions")
 UNMIGRATED = Overloaded(
     "Tables of this server are missing in its database: run manage.py migrate.",
     data={"retryAfter": 1},

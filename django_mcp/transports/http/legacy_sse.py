@@ -17,12 +17,13 @@ import hashlib
 import re
 import uuid
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qs, quote
 
 from ...calls.callers import SessionCaller, covers
+from ...calls.interaction import connection_of
 from ...calls.session_calls import call_manager
-from ...calls.session_output import connection_of
 from ...changes import broadcaster
 from ...conf import project
 from ...protocol import http_rules
@@ -34,9 +35,9 @@ from ...storage import calls, sessions, streams
 from ...storage.jobs import run_with_retries
 from ...storage.wakeups import Event, StreamWakeup, wake_readers
 from .request import RequestRejected
-from .sessions import GONE, attend, handle_events, run_initialize
+from .sessions import GONE, handle_events, run_initialize, start_session_services
 from .shutdown import RETRY_AFTER_HEADERS
-from .streams import RETRY_MILLISECONDS, StreamPosition, follow, may_hear
+from .streams import RETRY_MILLISECONDS, StreamPosition, follow, may_read_notifications
 
 if TYPE_CHECKING:
     from ...auth.principal import Principal
@@ -135,7 +136,7 @@ class LegacyEncoding:
 
 async def get(exchange: Exchange) -> None:
     """Open a session and its stream, or resume the stream. Raise ``RequestRejected``."""
-    attend()
+    start_session_services(exchange)
     cursor, session = _cursor(exchange), exchange.session
     if cursor is None or session is None:
         exchange.check_shutdown()
@@ -150,11 +151,11 @@ async def get(exchange: Exchange) -> None:
 
 
 async def _begun(exchange: Exchange, key: str) -> Session:
-    who = SessionCaller.of(exchange.principal)
+    caller = SessionCaller.from_principal(exchange.principal)
     return await run_with_retries(
         streams.begin_only_stream, id_of(key),
         server=exchange.server.name, owner=exchange.principal.key,
-        user=who.user, scopes=who.scopes, host=exchange.host, remote=exchange.remote,
+        user=caller.user, scopes=caller.scopes, host=exchange.host, remote=exchange.remote,
         is_retry=False,
     )  # fmt: skip
 
@@ -188,11 +189,11 @@ def _taken(session: Session, principal: Principal, after: int) -> StreamPosition
     """
     stream = session.current or 0
     before = streams.states([stream]).get(stream)
-    if before is None or not may_hear(session, principal):
+    if before is None or not may_read_notifications(session, principal):
         raise sessions.SessionEnded
     if after > before.last or not all(covers(principal, one) for one in calls.scopes(stream)):
         return None
-    state = streams.take(session, stream, broadcaster.encoder_of(session))
+    state = streams.take(session, stream, partial(broadcaster.encode_marks, session.revision))
     if state is None:
         raise sessions.SessionEnded
     return StreamPosition(stream, state.reader, after, is_over=after + 1 < state.first)
@@ -220,7 +221,7 @@ async def post(exchange: Exchange, message: object) -> None:
     """
     session = exchange.session
     assert session is not None
-    attend()
+    start_session_services(exchange)
     connection = connection_of(session)
     received = connection.receive(message)
     refused = [reply for reply in received.replies if reply.get("id") is None]

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
-from ...auth.principal import LookupVerifier, Principal, batch_of
+from ...auth.principal import LookupVerifier, Principal, takes_several
 from ...exceptions import Busy
 from ...runtime import threads
 from ...runtime.runtime import Service
@@ -69,7 +69,7 @@ class LookupJob:
             not self.is_repeated
             and len(self.lookups) < MAX_LOOKUPS_PER_JOB
             and verifiers == self.verifiers
-            and all(map(batch_of, verifiers))
+            and all(map(takes_several, verifiers))
             and len(context) == len(self.context)
             and all(
                 name in self.context and self.context[name] is value
@@ -109,11 +109,10 @@ class LookupJob:
 def _verify(verifier: LookupVerifier, lookups: Sequence[Lookup]) -> None:
     """Store the principal or the error of each token that ``verifier`` knows."""
     requests = [(cast(str, lookup.token), lookup.server) for lookup in lookups]
-    look_up_all = batch_of(verifier)
-    if look_up_all is None:
+    if not takes_several(verifier):
         lookups[0].principal = verifier.lookup(*requests[0])
         return
-    for lookup, found in zip(lookups, look_up_all(requests), strict=True):
+    for lookup, found in zip(lookups, verifier.look_up_all(requests), strict=True):
         if isinstance(found, Exception):
             lookup.error = found
         else:

@@ -20,8 +20,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...calls.callers import revocations
-from ...changes.permission_rechecks import rechecks
+from ...calls.callers import revocation_checker
+from ...changes.permission_rechecks import permission_rechecker
 from ...conf import project
 from ...protocol import http_rules
 from ...protocol.jsonrpc import Id, InvalidRequest, Overloaded, ProtocolError, encode
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ...declarations.server import Server
     from ...models import Session
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.sessions")
 
 
 class Backpressure:
@@ -218,10 +218,10 @@ class Exchange:
         if not self._is_read:
             self._body_timer = loop.call_later(BODY_SECONDS, self._stop_reading)
             return
-        revocations().attend()
+        revocation_checker().start_if_needed()
         # Only for streams: a call of a POST is followed once it has lasted a while.
         if self.method == "GET":
-            rechecks().attend()
+            permission_rechecker().start_if_needed()
         self.watcher = loop.create_task(self._watch())
 
     def _stop_reading(self) -> None:

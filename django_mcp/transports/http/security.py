@@ -8,9 +8,9 @@ header on all incoming connections to prevent DNS rebinding attacks."
 does not exist gets the same answer, so that responses do not show which private names exist. If
 nothing of that kind is private, or the parameter is no name at all, the method reports the error.
 
-``check_scopes`` answers 403 before a call begins if its token is too narrow. The response lists
-all scopes that are missing, but only for what the user may do, so that it reveals nothing else.
-Tokens that are not narrowed, or cannot get more scopes, cost no look-up.
+``check_scopes`` answers 403 before a call begins if its token lacks scopes. The response lists all
+scopes that are missing, but only for what the user may do, so that it reveals nothing else. For
+tokens without scopes, and for those that cannot get more, nothing is looked up.
 
 ``challenge`` and ``insufficient`` build the 401 and 403 (RFC 6750, 3). The verifiers say where to
 get a token; the first verifier that sets a parameter decides it.
@@ -30,15 +30,18 @@ from django.utils.encoding import escape_uri_path
 from django.utils.http import is_same_domain
 
 from ...auth.principal import ChallengingVerifier, verifiers
+from ...auth.scopes import cover_everything
 from ...calls.execution import surrounded_job
-from ...calls.rate_limits import MAX_SUBSCRIPTIONS
+from ...calls.records import CallRecord
+from ...calls.runner import record_denied_call
+from ...calls.throttling import MAX_SUBSCRIPTIONS
 from ...conf import project, settings
-from ...declarations.permissions import decide, grantable
+from ...declarations.declaration import decide, grantable
 from ...declarations.request import Request
-from ...exceptions import Busy
+from ...exceptions import Busy, InsufficientScope
 from ...protocol import http_rules
 from ...protocol.connection import ClientCall
-from ...protocol.jsonrpc import Id, InvalidRequest
+from ...protocol.jsonrpc import Id, InvalidParams, InvalidRequest
 from .request import RequestRejected
 
 if TYPE_CHECKING:
@@ -46,7 +49,38 @@ if TYPE_CHECKING:
     from ...declarations.declaration import Declaration
     from .request import Exchange
 
-INSUFFICIENT = "The token is too narrow for this."
+INSUFFICIENT_SCOPE = "The token lacks scopes for this."
+METHODS = ("POST", "GET", "DELETE", "OPTIONS")
+ALLOW = (b"allow", ", ".join(METHODS).encode())
+HOSTS_UNDER_DEBUG = (".localhost", "127.0.0.1", "[::1]")  # as Django allows under DEBUG
+# Characters of a host or an origin. A domain name has 253 at most. Longer texts, which clients
+# choose, would be kept as keys of the caches below.
+MAX_HOST_LENGTH = 300
+# CORS: the request headers that a page may send.
+ALLOWED_REQUEST_HEADERS = (
+    b"authorization", b"content-type", b"accept", b"last-event-id",
+    *(
+        name.encode()
+        for name in (
+            http_rules.PROTOCOL_VERSION, http_rules.SESSION_ID, http_rules.METHOD, http_rules.NAME,
+        )
+    ),
+)  # fmt: skip
+PREFLIGHT_HEADERS = (
+    (b"access-control-allow-methods", b"POST, GET, DELETE"),
+    (b"access-control-max-age", b"7200"),
+)
+EXPOSE_HEADERS = (
+    b"access-control-expose-headers",
+    b"mcp-session-id, www-authenticate, retry-after",
+)
+VARY = (b"vary", b"origin")
+PARAMETER = re.compile(  # a header name (RFC 9110, 5.6.2) that mirrors a tool's argument
+    re.escape(http_rules.PARAM_PREFIX).encode() + rb"[!#$%&'*+.^_`|~0-9a-z-]+"
+)
+MAX_PREFLIGHT_BYTES = 4_000  # bytes of a preflight's header names that are read
+# "scheme://host:port" and no more (RFC 6454, 6.2); no path, no user, no "null".
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 
 
 def challenge(
@@ -57,9 +91,9 @@ def challenge(
     ``about`` is the id of the JSON-RPC request, if known. ``invalid`` says that the request had a
     token that is not valid.
     """
-    said = "The token is not valid here." if invalid else "A token is needed."
-    error = {"error": "invalid_token", "error_description": said} if invalid else {}
-    return _refused(exchange, 401, said, error, about)
+    message = "The token is not valid here." if invalid else "A token is needed."
+    error = {"error": "invalid_token", "error_description": message} if invalid else {}
+    return _rejection(exchange, 401, message, error, about)
 
 
 def insufficient(
@@ -67,38 +101,38 @@ def insufficient(
 ) -> RequestRejected:
     """Return the 403 that asks for a token with all of ``scopes`` (RFC 6750, 3.1)."""
     error = {"error": "insufficient_scope", "scope": " ".join(scopes)}
-    error["error_description"] = INSUFFICIENT
-    said = f"{INSUFFICIENT} It needs: {error['scope']}."
-    return _refused(exchange, 403, said, error, about)
+    error["error_description"] = INSUFFICIENT_SCOPE
+    message = f"{INSUFFICIENT_SCOPE} It needs: {error['scope']}."
+    return _rejection(exchange, 403, message, error, about)
 
 
-def _refused(
-    exchange: Exchange, status: int, said: str, error: Mapping[str, str], about: Id | None
+def _rejection(
+    exchange: Exchange, status: int, message: str, error: Mapping[str, str], about: Id | None
 ) -> RequestRejected:
-    words = {"realm": exchange.server.public_name, **error}
+    parameters = {"realm": exchange.server.public_name, **error}
     for verifier in verifiers():
         # Parameters of an earlier verifier are kept: clients go to the issuer of the first.
         if isinstance(verifier, ChallengingVerifier):
-            said_by = verifier.challenge(exchange.server)
-            words |= {k: v for k, v in said_by.items() if k not in words}
-    if where := words.get("resource_metadata"):
-        words["resource_metadata"] = _as_asked(where, exchange)
-    header = (b"www-authenticate", _bearer(words))
-    return RequestRejected(status, InvalidRequest(said, about=about), (header,))
+            extra_parameters = verifier.challenge(exchange.server)
+            parameters |= {k: v for k, v in extra_parameters.items() if k not in parameters}
+    if metadata_url := parameters.get("resource_metadata"):
+        parameters["resource_metadata"] = _with_same_trailing_slash(metadata_url, exchange)
+    header = (b"www-authenticate", _bearer(parameters))
+    return RequestRejected(status, InvalidRequest(message, about=about), (header,))
 
 
-def _as_asked(where: str, exchange: Exchange) -> str:
-    """Return the URL of the metadata, with a slash at the end if the request's URL has one.
+def _with_same_trailing_slash(metadata_url: str, exchange: Exchange) -> str:
+    """Return the URL of the metadata, with a trailing slash if the request's URL has one.
 
     Clients compare the name in the metadata with the URL that they use (RFC 9728, 3.3).
     """
     path = escape_uri_path(exchange.scope["path"])
-    is_other = path.endswith("/") and path != "/" and where.endswith(path[:-1])
-    return f"{where}/" if is_other else where
+    is_other = path.endswith("/") and path != "/" and metadata_url.endswith(path[:-1])
+    return f"{metadata_url}/" if is_other else metadata_url
 
 
-def _bearer(words: Mapping[str, str]) -> bytes:
-    return ("Bearer " + ", ".join(f'{k}="{_quotable(v)}"' for k, v in words.items())).encode()
+def _bearer(parameters: Mapping[str, str]) -> bytes:
+    return ("Bearer " + ", ".join(f'{k}="{_quotable(v)}"' for k, v in parameters.items())).encode()
 
 
 def _quotable(text: str) -> str:
@@ -106,17 +140,35 @@ def _quotable(text: str) -> str:
     return re.sub(r"[^ !#-\[\]-~]", "?", text)
 
 
-def check_names(exchange: Exchange, call: ClientCall) -> None:
-    """Raise a 401 if an anonymous client names something that is private or does not exist."""
+async def check_names(exchange: Exchange, call: ClientCall) -> None:
+    """Raise a 401 if an anonymous client names something that is private or does not exist.
+
+    Both leave the same records, without a declaration. Otherwise a client could tell them apart by
+    the time that an audit entry takes.
+    """
     catalog = exchange.server._catalog
     if exchange.principal.is_authenticated or not catalog.private_kinds:
         return
-    for kind, candidates in named(catalog, call):
+    for kind, candidates in declarations_named_in(catalog, call):
         if kind in catalog.private_kinds and not any(one._is_public for one in candidates):
+            await _record_denied(exchange, call, InvalidParams("A token is needed."))
             raise challenge(exchange, about=call.id)
 
 
-def named(catalog: Catalog, call: ClientCall) -> Iterator[tuple[str, list[Declaration]]]:
+async def _record_denied(
+    exchange: Exchange, call: ClientCall, error: Exception, declaration: Declaration | None = None
+) -> None:
+    # A request that needs no session may still have the header of one.
+    session = exchange.session if call.revision.handshake else None
+    transport, pk = ("http", None) if session is None else (session.transport, session.pk)
+    record = CallRecord(call, exchange.server, exchange.principal, session=pk, transport=transport)
+    record.declaration = declaration
+    await record_denied_call(record, error)
+
+
+def declarations_named_in(
+    catalog: Catalog, call: ClientCall
+) -> Iterator[tuple[str, list[Declaration]]]:
     """Yield the kind of each name in a call, and the declarations that it may mean.
 
     The kinds are those of ``Catalog.private_kinds``. A name that does not exist means nothing.
@@ -124,7 +176,8 @@ def named(catalog: Catalog, call: ClientCall) -> Iterator[tuple[str, list[Declar
     name, uri = call.params.get("name"), call.params.get("uri")
     match call.method:
         case "tools/call" if isinstance(name, str):
-            yield "tools", [catalog.tools[name]] if name in catalog.tools else []
+            tool = catalog.called_tool(call.params)
+            yield "tools", [] if tool is None else [tool]
         case "prompts/get" if isinstance(name, str):
             yield "prompts", [catalog.prompts[name]] if name in catalog.prompts else []
         case "resources/read" | "resources/subscribe" if isinstance(uri, str):
@@ -154,34 +207,6 @@ def _referred(catalog: Catalog, ref: Any) -> Iterator[tuple[str, list[Declaratio
         yield "resources", [*templates, *(resource for resource, _ in catalog.at(uri))]
 
 
-METHODS = ("POST", "GET", "DELETE", "OPTIONS")
-ALLOW = (b"allow", ", ".join(METHODS).encode())
-LOCAL = (".localhost", "127.0.0.1", "[::1]")  # as Django allows under DEBUG
-MAX_HOST_LENGTH = 300  # characters of a host or an origin: a domain name has 253 at most
-# CORS: the request headers that a page may send.
-SENDABLE = (
-    b"authorization", b"content-type", b"accept", b"last-event-id",
-    *(
-        name.encode()
-        for name in (
-            http_rules.PROTOCOL_VERSION, http_rules.SESSION_ID, http_rules.METHOD, http_rules.NAME,
-        )
-    ),
-)  # fmt: skip
-PREFLIGHT = (
-    (b"access-control-allow-methods", b"POST, GET, DELETE"),
-    (b"access-control-max-age", b"7200"),
-)
-EXPOSED = (b"access-control-expose-headers", b"mcp-session-id, www-authenticate, retry-after")
-VARY = (b"vary", b"origin")
-PARAMETER = re.compile(  # a header name (RFC 9110, 5.6.2) that mirrors a tool's argument
-    re.escape(http_rules.PARAM_PREFIX).encode() + rb"[!#$%&'*+.^_`|~0-9a-z-]+"
-)
-MAX_PREFLIGHT_BYTES = 4_000  # bytes of a preflight's header names that are read
-# "scheme://host:port" and no more (RFC 6454, 6.2); no path, no user, no "null".
-ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
-
-
 def guard(exchange: Exchange, methods: Collection[str] = METHODS) -> None:
     """Check the method, Host and Origin; set the request's host and CORS headers.
 
@@ -201,7 +226,7 @@ def guard(exchange: Exchange, methods: Collection[str] = METHODS) -> None:
     if not _is_trusted(origin, exchange):
         raise RequestRejected(403, "This origin is not trusted: see CSRF_TRUSTED_ORIGINS.", (VARY,))
     allowed = (b"access-control-allow-origin", origin.encode("latin-1"))
-    exchange.cors = (allowed, EXPOSED, VARY)
+    exchange.cors = (allowed, EXPOSE_HEADERS, VARY)
 
 
 async def preflight(exchange: Exchange) -> None:
@@ -209,8 +234,11 @@ async def preflight(exchange: Exchange) -> None:
     if "access-control-request-method" not in exchange.headers or not exchange.cors:
         await exchange.json(204, headers=(ALLOW,))
         return
-    names = (b"access-control-allow-headers", b", ".join((*SENDABLE, *_parameters(exchange))))
-    await exchange.json(204, headers=(*PREFLIGHT, names))
+    names = (
+        b"access-control-allow-headers",
+        b", ".join((*ALLOWED_REQUEST_HEADERS, *_parameters(exchange))),
+    )
+    await exchange.json(204, headers=(*PREFLIGHT_HEADERS, names))
 
 
 def _parameters(exchange: Exchange) -> Iterable[bytes]:
@@ -229,7 +257,7 @@ def _parameters(exchange: Exchange) -> Iterable[bytes]:
 
 def allowed_hosts() -> tuple[str, ...]:
     hosts = tuple(project.ALLOWED_HOSTS)
-    return LOCAL if project.DEBUG and not hosts else hosts
+    return HOSTS_UNDER_DEBUG if project.DEBUG and not hosts else hosts
 
 
 @lru_cache(maxsize=256)
@@ -308,35 +336,44 @@ async def check_scopes(exchange: Exchange, calls: Sequence[ClientCall]) -> None:
     auth = exchange.principal.auth
     if auth is None or auth.application is None:  # ``grantable`` is false for every declaration
         return
+    if cover_everything(frozenset(auth.scopes)):
+        return
     narrow = [
-        candidates
+        (call, candidates)
         for call in calls if call.revision.scope_challenges
-        for _, candidates in named(exchange.server._catalog, call)
+        for _, candidates in declarations_named_in(exchange.server._catalog, call)
         if any(one._missing_scopes(auth) and grantable(one, auth) for one in candidates)
     ]  # fmt: skip
     if not narrow:
         return
     request = Request(exchange.principal, exchange.server, host=exchange.host)
     try:
-        needed = await surrounded_job(request, lambda: _needed(request, narrow))
+        found = await surrounded_job(
+            request,
+            lambda: [_missing_scopes_of_name(request, candidates) for _, candidates in narrow],
+        )
     except Busy:
         raise
     # An error in the project's permission check: the call runs into it again, and reports it in
     # the usual way.
     except Exception:
         return
-    if needed:
+    denied = [(call, one) for (call, _), one in zip(narrow, found, strict=True) if one is not None]
+    for call, (declaration, scopes) in denied:
+        await _record_denied(exchange, call, InsufficientScope(scopes), declaration)
+    if needed := list(dict.fromkeys(scope for _, (_, scopes) in denied for scope in scopes)):
         raise insufficient(exchange, needed, about=calls[0].id if len(calls) == 1 else None)
 
 
-def _needed(request: Request, narrow: Iterable[list[Declaration]]) -> list[str]:
-    """Return the scopes that the token lacks for what its user may do. Runs in a thread."""
-    return list(dict.fromkeys(scope for some in narrow for scope in _of_one(request, some)))
+def _missing_scopes_of_name(
+    request: Request, candidates: Iterable[Declaration]
+) -> tuple[Declaration, Sequence[str]] | None:
+    """Return the declaration of a name that the user may use, and the scopes that the token lacks.
 
-
-def _of_one(request: Request, candidates: Iterable[Declaration]) -> Sequence[str]:
-    """Return the scopes needed for one name; nothing if one of its declarations can be used."""
-    found = [decide(one, request) for one in candidates]
-    if any(one.allowed for one in found):
-        return ()
-    return next((one.missing_scopes for one in found if one.missing_scopes), ())
+    Return None if one of the candidates can be used, or none with more scopes. Runs in a thread.
+    """
+    found = [(one, decide(one, request)) for one in candidates]
+    if any(decision.allowed for _, decision in found):
+        return None
+    narrow = ((one, decision.missing_scopes) for one, decision in found if decision.missing_scopes)
+    return next(narrow, None)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from ...calls.call_state import ActiveCall, NoSession
 from ...calls.callers import SessionCaller
+from ...calls.interaction import connection_of
 from ...calls.runner import CallRunner
-from ...calls.session_calls import call_manager
-from ...calls.session_output import connection_of
+from ...calls.session_calls import SessionCallManager, call_manager
 from ...changes import broadcaster
 from ...exceptions import Busy
 from ...protocol import http_rules
@@ -35,12 +35,12 @@ from .shutdown import draining, retry_after_headers
 from .streams import (
     EventIdEncoding,
     StreamPosition,
-    begun,
     follow,
     is_pong,
-    left,
     note_pong,
-    resumed,
+    open_stream,
+    record_disconnect,
+    resume_stream,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def post(exchange: Exchange, message: object) -> None:
         await _initialize(exchange, message)
         return
     _check_revision(exchange, message)
-    attend()
+    manager = start_session_services(exchange)
     connection = connection_of(session)
     received = connection.receive(message, exchange.revision_header)
     asked = await handle_events(exchange, session, received.events)
@@ -72,7 +72,7 @@ async def post(exchange: Exchange, message: object) -> None:
         await _acknowledge(exchange, received.replies, received.batch)
         return
     exchange.at_work = True
-    post_response = call_manager().start(
+    post_response = manager.start(
         exchange.server, session, connection, exchange.principal, asked, received.replies,
         host=exchange.host, received=exchange.received,
     )  # fmt: skip
@@ -86,7 +86,7 @@ async def get(exchange: Exchange) -> None:
     """
     session = _session(exchange)
     _check_revision(exchange)
-    attend()
+    start_session_services(exchange)
     at = await _find_position_or_clean_up(exchange, session)
     pk, encoding = session.pk, EventIdEncoding(primed=connection_of(session).revision.priming)
     del session  # frees the row's memory: a connection may stay open for days
@@ -99,29 +99,35 @@ async def _find_position_or_clean_up(exchange: Exchange, session: Session) -> St
     The database job goes on when this task is cancelled. Its stream is then marked as left, so that
     notifications do not go to a stream without a reader. Raise ``RequestRejected``.
     """
-    place = asyncio.ensure_future(_find_position(exchange, session))
+    position = asyncio.ensure_future(_find_position(exchange, session))
     try:
-        return await asyncio.shield(place)
+        return await asyncio.shield(position)
     except asyncio.CancelledError:
-        call_manager().spawn(_left_behind(session.pk, place))
+        call_manager().spawn(_record_disconnect_when_found(session.pk, position))
         raise
 
 
-async def _left_behind(session: int, place: asyncio.Future[StreamPosition]) -> None:
+async def _record_disconnect_when_found(
+    session: int, position: asyncio.Future[StreamPosition]
+) -> None:
     with suppress(RequestRejected, Busy):
-        at = await place
-        if at.has_news:
-            await left(session, at.stream, at.number, unread=True)
+        at = await position
+        if at.is_session_stream:
+            await record_disconnect(session, at.stream, at.number, unread=True)
 
 
 async def _find_position(exchange: Exchange, session: Session) -> StreamPosition:
     """Return the position to start from. Raise ``RequestRejected``."""
     cursor = exchange.headers.get(http_rules.LAST_EVENT_ID)
-    server, who, nonce = exchange.server, exchange.principal, uuid.uuid4().hex
+    server, principal, nonce = exchange.server, exchange.principal, uuid.uuid4().hex
     try:
         if cursor is None:
-            return await run_with_retries(begun, server, session, who, nonce, is_retry=False)
-        at = await run_with_retries(resumed, server, session, who, cursor, nonce, is_retry=False)
+            return await run_with_retries(
+                open_stream, server, session, principal, nonce, is_retry=False
+            )
+        at = await run_with_retries(
+            resume_stream, server, session, principal, cursor, nonce, is_retry=False
+        )
     except sessions.SessionEnded:
         raise RequestRejected(404, GONE) from None
     if at is None:
@@ -139,20 +145,22 @@ async def delete(exchange: Exchange) -> None:
     """Delete the session and end its calls and streams. Raise ``RequestRejected``."""
     session = _session(exchange)
     _check_revision(exchange)
-    attend()
+    start_session_services(exchange)
     await call_manager().end(session)
     await exchange.json(204)
 
 
-def attend() -> None:
+def start_session_services(exchange: Exchange) -> SessionCallManager:
     """Let this process deliver change notifications and take over calls of dead processes.
 
-    A process that is shutting down only finishes the calls that it has begun.
+    Return the manager of the calls. A process that is shutting down only finishes the calls that it
+    has begun.
     """
-    process = draining()
-    call_manager().is_ending |= process.is_shutting_down
+    manager, process = call_manager(), exchange.open_requests
+    manager.is_ending |= process.is_shutting_down
     process.at_start.add(finish_calls)
     broadcaster.start()
+    return manager
 
 
 def _session(exchange: Exchange) -> Session:
@@ -183,7 +191,7 @@ async def handle_events(
     """
     asked = [event for event in events if isinstance(event, ClientCall)]
     for call in asked:
-        check_names(exchange, call)
+        await check_names(exchange, call)
         exchange.check_shutdown(call.id)
     await check_scopes(exchange, asked)
     for event in events:
@@ -240,6 +248,8 @@ async def _at_once(
     texts = post_response.texts
     if batch:
         await exchange.text(200, f"[{','.join(texts)}]")
+    elif "error" not in responses[0]:
+        await exchange.text(200, texts[0])
     elif overload := retry_after_headers(responses[0]):
         await exchange.text(503, texts[0], overload)
     else:
@@ -279,10 +289,10 @@ async def run_initialize(exchange: Exchange, connection: Connection, call: Clien
 
     Raise ``RequestRejected`` if its parameters are too large.
     """
-    state, who = connection.state, SessionCaller.of(exchange.principal)
+    state, caller = connection.state, SessionCaller.from_principal(exchange.principal)
     if len(encode([state.client_info, state.capabilities])) > MAX_CLIENT_INFO_BYTES:
         raise RequestRejected(413, "clientInfo and capabilities are too large.")
-    serving = CallRunner(exchange.server, connection, who, NoSession(), host=exchange.host)
+    serving = CallRunner(exchange.server, connection, caller, NoSession(), host=exchange.host)
     response = await serving.response(ActiveCall(call))
     assert response is not None
     return response
@@ -290,10 +300,11 @@ async def run_initialize(exchange: Exchange, connection: Connection, call: Clien
 
 async def _begun(exchange: Exchange, connection: Connection) -> Pairs:
     """Create a session. Return the response header ``Mcp-Session-Id``."""
-    state, who = connection.state, SessionCaller.of(exchange.principal)
+    state, caller = connection.state, SessionCaller.from_principal(exchange.principal)
     id, _ = await run_with_retries(
         sessions.create, server=exchange.server.name, owner=exchange.principal.key,
-        user=who.user, scopes=who.scopes, revision=state.revision, client_info=state.client_info,
+        user=caller.user, scopes=caller.scopes, revision=state.revision,
+        client_info=state.client_info,
         capabilities=state.capabilities, host=exchange.host, remote=exchange.remote,
     )  # fmt: skip
     return ((http_rules.SESSION_ID.encode(), id.encode()),)

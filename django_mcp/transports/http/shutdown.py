@@ -24,8 +24,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from ...calls.callers import revocations
-from ...changes.permission_rechecks import rechecks
+from ...calls.approvals import decisions
+from ...calls.callers import revocation_checker
+from ...changes.permission_rechecks import permission_rechecker
 from ...conf import settings
 from ...protocol.jsonrpc import InternalError, Overloaded
 from ...runtime.runtime import Service, SharedTimer
@@ -91,13 +92,14 @@ class OpenRequests:
         self.open: set[OpenRequest] = set()
         self.first_checks = SharedTimer(lambda: FIRST_CHECK_SECONDS)
         self.keep_alives = SharedTimer(lambda: float(settings.KEEPALIVE or 0))
-        self.at_start: set[Callable[[], None]] = set()  # called once, when the shutdown starts
+        # Called once, when the shutdown starts. Calls that wait for an approval end at once.
+        self.at_start: set[Callable[[], None]] = {decisions().release}
         self.is_shutting_down = self.is_late = self.is_signalled = False
         self.first_signal: Callable[[], object] | None = None  # passes on the signal that began it
         self._until = math.inf  # the time of the loop until which calls may finish
         self._changed = asyncio.Event()
-        revocations().sources.append(lambda: self.open)
-        rechecks()  # creates the service that ends calls whose caller loses a permission
+        revocation_checker().sources.append(lambda: self.open)
+        permission_rechecker()  # ends calls whose caller loses a permission
         install_signal_handlers(self)
 
     @contextlib.contextmanager

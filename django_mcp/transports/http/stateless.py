@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...auth.principal import ANONYMOUS
 from ...calls.call_state import ActiveCall, CallOutput
-from ...calls.callers import reloaded
+from ...calls.callers import reload_principal
 from ...calls.methods import lacks
 from ...calls.once import StepRows
 from ...calls.runner import CallRunner
-from ...changes.permission_rechecks import rechecks
+from ...changes.permission_rechecks import permission_rechecker
 from ...changes.subscriptions import (
     BUSY_RETRY_SECONDS,
-    SubscriptionFilter,
+    ClientSubscriptions,
     followed_models,
     listener_registry,
 )
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from ...auth.principal import Principal
     from .request import Exchange
 
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.sessions")
 MAX_BUFFERED_BYTES = 1_000_000  # bytes that may wait for a slow client
 RESERVED_BYTES = 10_000  # bytes more, for the messages that ``when_full`` sends
-MAX_LISTENS = 10_000  # subscriptions in one process
+MAX_LISTENS_PER_PROCESS = 10_000
 MAX_ANONYMOUS_LISTENS = 7_500  # of them, of all anonymous clients: users with a token need the rest
 MAX_LISTENS_PER_PRINCIPAL = 1_000  # of them, of one principal, or of one network without a token
 MAX_REQUEST_BYTES = 300_000  # bytes of the request: it stays in memory as long as the subscription
@@ -191,7 +191,7 @@ async def post(exchange: Exchange, message: Any) -> None:
         return
     if call.method == "subscriptions/listen" and exchange.size > MAX_REQUEST_BYTES:
         raise RequestRejected(413, "This is too much to listen to.")
-    check_names(exchange, call)
+    await check_names(exchange, call)
     exchange.check_shutdown(call.id)
     await check_scopes(exchange, [call])
     await StatelessCall(exchange, connection, call, headers).run()
@@ -229,7 +229,7 @@ class StatelessCall:
             # would keep the request in memory until the garbage collector runs.
             runner = CallRunner(
                 self._exchange.server, self._connection,
-                partial(reloaded, self._exchange.principal), self,
+                partial(reload_principal, self._exchange.principal), self,
                 memory=STEPS, host=self._exchange.host, mirrored=self._headers,
                 principal=self._exchange.principal,
             )  # fmt: skip
@@ -282,15 +282,15 @@ class StatelessCall:
 
     unsubscribe = set_log_level
 
-    async def subscribe(self, uri: str, place: str) -> None:
+    async def subscribe(self, uri: str, row_ref: str) -> None:
         raise Stopped
 
-    async def listen(self, id: Id, wanted: JSON, places: Mapping[str, str]) -> None:
+    async def listen(self, id: Id, wanted: JSON, row_refs: Mapping[str, str]) -> None:
         listens = ListenResponse(self._exchange, self._connection, self._who, self._outbox.send)
         exchange, self._outbox.when_full = self._exchange, listens.end
         exchange.when_ending = exchange.when_revoked = listens.end
         try:
-            await listens.listen(id, wanted, places)
+            await listens.listen(id, wanted, row_refs)
         finally:  # break the reference cycle, which would keep the request in memory
             self._outbox.when_full = exchange.when_ending = exchange.when_revoked = None
 
@@ -305,14 +305,16 @@ class ListenResponse:
         self,
         exchange: Exchange,
         connection: Connection,
-        who: Callable[[], Awaitable[Principal]],
+        get_principal: Callable[[], Awaitable[Principal]],
         say: Callable[[JSON], None],
     ) -> None:
         self._exchange = exchange
-        self.listening = SubscriptionFilter(exchange.server, connection, who, say, exchange.host)
+        self.subscriptions = ClientSubscriptions(
+            exchange.server, connection, get_principal, say, exchange.host
+        )
         self._known = time.monotonic()  # when the caller's token was last verified
 
-    async def listen(self, id: Id, wanted: JSON, places: Mapping[str, str]) -> None:
+    async def listen(self, id: Id, wanted: JSON, row_refs: Mapping[str, str]) -> None:
         """Acknowledge, and return when either side ends the subscription or the token expires.
 
         Raise ``Busy`` if there are too many subscriptions.
@@ -321,15 +323,15 @@ class ListenResponse:
         if self.open[owner] >= MAX_LISTENS_PER_PRINCIPAL or self._is_full(owner[0]):
             raise Busy("There are too many listens.")
         self.open[owner] += 1
-        self.listening.set_principal(self._exchange.principal)
+        self.subscriptions.set_principal(self._exchange.principal)
         listener_registry().add(self)
         # The listener is registered before the acknowledgement. Changes between the two would be
         # lost otherwise.
         try:
-            await listener_registry().follow(self, *followed_models(wanted, places))
-            rechecks().attend()
+            await listener_registry().follow(self, *followed_models(wanted, row_refs))
+            permission_rechecker().start_if_needed()
             with until(expiry_of(self._exchange.principal), self.end):
-                await self.listening.listen(id, wanted, places)
+                await self.subscriptions.listen(id, wanted, row_refs)
         finally:
             listener_registry().remove(self)
             # The operator drops counts of 0, so that the counter does not grow with each principal.
@@ -341,11 +343,11 @@ class ListenResponse:
             theirs = sum(count for keys, count in self.open.items() if keys[0] == ANONYMOUS)
             if theirs >= MAX_ANONYMOUS_LISTENS:
                 return True
-        return self.open.total() >= MAX_LISTENS
+        return self.open.total() >= MAX_LISTENS_PER_PROCESS
 
     def end(self) -> None:
         """End the subscription from the server's side, and notify the client."""
-        self.listening.end()
+        self.subscriptions.end_listens()
 
     # What a listener of ``changes.subscriptions`` implements.
 

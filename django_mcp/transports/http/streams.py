@@ -1,9 +1,9 @@
 """SSE responses that send a session's stream from the log: event ids, resumption and pings.
 
-A connection reads the stream from a cursor and owns no state of it. ``begun`` and ``resumed`` find
-the ``StreamPosition`` in the database, in a thread. ``follow`` sends the events, in the event loop.
-The connection ends when the stream is closed, another connection takes the stream over, the token
-expires or is revoked, or the process shuts down.
+A connection reads the stream from a cursor and owns no state of it. ``open_stream`` and
+``resume_stream`` find the ``StreamPosition`` in the database, in a thread. ``follow`` sends the
+events, in the event loop. The connection ends when the stream is closed, another connection takes
+the stream over, the token expires or is revoked, or the process shuts down.
 
 An event id is ``<stream>-<sequence number>``. An empty event, which only carries a cursor, adds a
 number of its own, because no id may be sent twice. The stream part is the stream's primary key,
@@ -37,8 +37,8 @@ from django.utils.crypto import salted_hmac
 
 from ...auth.principal import anonymous
 from ...calls.callers import covers
+from ...calls.interaction import connection_of
 from ...calls.session_calls import call_manager
-from ...calls.session_output import connection_of
 from ...changes import broadcaster
 from ...conf import settings
 from ...protocol import sse
@@ -51,7 +51,6 @@ from ...storage.stream_reader import StreamEnd, StreamReader
 from ...storage.streams import StreamState
 from ...storage.wakeups import Event, StreamWakeup, stream_wakeups
 from .authentication import expiry_of, until
-from .shutdown import draining
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -115,7 +114,7 @@ def _xor(one: bytes, other: bytes) -> bytes:
 
 
 PING_ID_PREFIX = "ping-"
-logger = logging.getLogger("django_mcp")
+logger = logging.getLogger("django_mcp.sessions")
 ping_timer = Service(lambda: SharedTimer(lambda: float(settings.PING_INTERVAL or 0)))
 
 
@@ -206,8 +205,8 @@ def is_pong(id: Id) -> bool:
 
 async def note_pong(session: Session, id: str) -> None:
     """Record the response to a ping on a stream of this session; ignore ids that are no ping's."""
-    if place := parse_event_id(id.removeprefix(PING_ID_PREFIX)):
-        await run_with_retries(streams.note_pong, session, place[0], id)
+    if parsed := parse_event_id(id.removeprefix(PING_ID_PREFIX)):
+        await run_with_retries(streams.note_pong, session, parsed[0], id)
 
 
 RETRY_MILLISECONDS = 500  # milliseconds after which a client reconnects (the SSE field "retry")
@@ -219,7 +218,7 @@ NOBODY = anonymous()
 # reconnect for the response.
 MAX_OVERTIME_SECONDS = 60.0
 # The endings after which the client should reconnect for the rest of the stream.
-COMES_BACK = (StreamEnd.RELEASED, StreamEnd.EXPIRED)
+CLIENT_RECONNECTS = (StreamEnd.RELEASED, StreamEnd.EXPIRED)
 IDLE_CHECK_SECONDS = 0.1  # seconds between two checks whether calls still run
 
 
@@ -297,19 +296,19 @@ async def follow(
         await _begin(exchange, session, encoding, at)
         _watch_ends(exchange, tail, encoding)
         pinging = ClientPinger(exchange, tail)
-        if at.has_news or encoding.is_shared:
+        if at.is_session_stream or encoding.is_shared:
             ping_timer().join(pinging)
         try:
             with until(expires, partial(tail.end, StreamEnd.EXPIRED), later=later):
                 ending = await _send_events(exchange, tail, at, encoding, pinging)
         finally:
             pinging.end()
-    if ending in COMES_BACK:
-        await _let_go(exchange, tail, at, encoding)
-    elif ending is StreamEnd.GONE and at.has_news:
+    if ending in CLIENT_RECONNECTS:
+        await _ask_to_reconnect(exchange, tail, at, encoding)
+    elif ending is StreamEnd.GONE and at.is_session_stream:
         # The client may return to its session with another token and without an event id. Then
         # notifications must not go to this stream. In a task, so that the response ends at once.
-        call_manager().spawn(left(session, at.stream, at.number))
+        call_manager().spawn(record_disconnect(session, at.stream, at.number))
     await exchange.end()
 
 
@@ -318,13 +317,13 @@ async def _begin(
 ) -> None:
     try:
         await exchange.start_sse()
-        if words := encoding.opening(at):
-            await exchange.write(words)
+        if data := encoding.opening(at):
+            await exchange.write(data)
     except BaseException:  # a disconnect, a cancellation or an error: the connection ends
         # A client that reconnects without an event id does not read this stream again. So
         # notifications must go to another stream, and a new stream that sent nothing is closed.
-        if at.has_news:
-            call_manager().spawn(left(session, at.stream, at.number, unread=True))
+        if at.is_session_stream:
+            call_manager().spawn(record_disconnect(session, at.stream, at.number, unread=True))
         raise
 
 
@@ -344,7 +343,7 @@ def _watch_ends(exchange: Exchange, tail: StreamReader, encoding: StreamEncoding
     else:
         exchange.when_late = partial(_late, tail)
     # A shutdown may have called the callbacks of this request before they were set.
-    process = draining()
+    process = exchange.open_requests
     if process.is_shutting_down and exchange.when_ending is not None:
         exchange.when_ending()
     if process.is_late and exchange.when_late is not None:
@@ -384,7 +383,7 @@ async def _send_events(
     encoding: StreamEncoding,
     pinging: ClientPinger,
 ) -> StreamEnd:
-    is_unread = at.has_news and at.number == 1
+    is_unread = at.is_session_stream and at.number == 1
     try:
         while not isinstance(found := await tail.events(), StreamEnd):
             await pinging.write(encoding.events(tail.stream, found) or pinging.take() or ALIVE)
@@ -392,13 +391,13 @@ async def _send_events(
                 await run_with_retries(streams.note_sent, tail.stream)
                 is_unread = False
     except BaseException:  # a disconnect, a cancellation or an error: the connection ends
-        if at.has_news:
-            call_manager().spawn(left(tail.session, tail.stream, tail.number))
+        if at.is_session_stream:
+            call_manager().spawn(record_disconnect(tail.session, tail.stream, tail.number))
         raise
     return found
 
 
-async def _let_go(
+async def _ask_to_reconnect(
     exchange: Exchange, tail: StreamReader, at: StreamPosition, encoding: StreamEncoding
 ) -> None:
     """Tell the client to reconnect.
@@ -406,13 +405,15 @@ async def _let_go(
     A client without an event id reconnects without a cursor, and so reads another stream. Its
     session stream is left, so that notifications go to a stream that is read.
     """
-    if words := encoding.parting(at, tail.after):
-        await exchange.write(words)
-    elif at.has_news:
-        await left(tail.session, tail.stream, tail.number)
+    if data := encoding.parting(at, tail.after):
+        await exchange.write(data)
+    elif at.is_session_stream:
+        await record_disconnect(tail.session, tail.stream, tail.number)
 
 
-async def left(session: int, stream: int, number: int, *, unread: bool = False) -> None:
+async def record_disconnect(
+    session: int, stream: int, number: int, *, unread: bool = False
+) -> None:
     """Record that a connection to a session stream has ended.
 
     ``unread`` means that the client disconnected before the response began. If that was the
@@ -422,7 +423,7 @@ async def left(session: int, stream: int, number: int, *, unread: bool = False) 
         await run_with_retries(streams.leave, session, stream, number, unread=unread)
 
 
-LOST = (
+RESPONSE_LOST = (
     "The response to this request is no longer available, because messages of its stream were "
     "deleted."
 )
@@ -440,10 +441,10 @@ class StreamPosition(NamedTuple):
     after: int = 0
     is_over: bool = False
     given: Sequence[tuple[int, str]] | None = None
-    has_news: bool = False  # the session's own stream, not that of a request
+    is_session_stream: bool = False  # the session's own stream, not that of a request
 
 
-def begun(
+def open_stream(
     server: Server, session: Session, principal: Principal, nonce: str, *, is_retry: bool = False
 ) -> StreamPosition:
     """Open a new stream for the session's notifications. Runs in a thread.
@@ -452,30 +453,31 @@ def begun(
     that the session was used with. Raise ``Busy`` if there are too many streams. ``is_retry``,
     with the same ``nonce``, repeats an attempt whose commit is unknown.
     """
-    if not may_hear(session, principal):
+    if not may_read_notifications(session, principal):
         raise sessions.SessionEnded
-    return _anew(server, session, nonce, is_retry=is_retry)
+    return _open_new_stream(server, session, nonce, is_retry=is_retry)
 
 
-def may_hear(session: Session, principal: Principal) -> bool:
+def may_read_notifications(session: Session, principal: Principal) -> bool:
     """Whether the token has all scopes of the tokens that opened the session and subscribed."""
     return principal.auth is None or all(
         covers(principal, scopes) for scopes in sessions.token_scopes(session)
     )
 
 
-def _anew(
+def _open_new_stream(
     server: Server, session: Session, nonce: str, *, missed: bool = False, is_retry: bool = False
 ) -> StreamPosition:
-    told = broadcaster.all_notifications(server, session) if missed else []
+    messages = broadcaster.all_notifications(server, session) if missed else []
     stream = streams.open(
-        session, standalone=True, messages=told, encode_marks=broadcaster.encoder_of(session),
+        session, standalone=True, messages=messages,
+        encode_marks=partial(broadcaster.encode_marks, session.revision),
         nonce=nonce, is_retry=is_retry,
     )  # fmt: skip
-    return StreamPosition(stream.pk, has_news=True)
+    return StreamPosition(stream.pk, is_session_stream=True)
 
 
-def resumed(
+def resume_stream(
     server: Server,
     session: Session,
     principal: Principal,
@@ -487,14 +489,16 @@ def resumed(
     """Return the position after that event; None if this session never sent it. Runs in a thread.
 
     None also if the token has fewer scopes than the stream's calls were made with. Raise
-    ``SessionEnded`` or ``Busy`` as ``begun`` does.
+    ``SessionEnded`` or ``Busy`` as ``open_stream`` does.
     """
     found = _found(session, principal, event_id)
     # The session may have been deleted since its row was read: the client must get 404, not 400.
     if found is None and not sessions.exists(session):
         raise sessions.SessionEnded
-    if found is not None and found.has_news and found.is_over:
-        return _anew(server, session, nonce, missed=found.given is not None, is_retry=is_retry)
+    if found is not None and found.is_session_stream and found.is_over:
+        return _open_new_stream(
+            server, session, nonce, missed=found.given is not None, is_retry=is_retry
+        )
     return found
 
 
@@ -508,36 +512,36 @@ def _found(session: Session, principal: Principal, event_id: str) -> StreamPosit
         return None
     if not all(covers(principal, scopes) for scopes in calls.scopes(stream)):
         return None
-    if before.standalone and not may_hear(session, principal):
+    if before.standalone and not may_read_notifications(session, principal):
         raise sessions.SessionEnded
-    state = streams.take(session, stream, broadcaster.encoder_of(session))
+    state = streams.take(session, stream, partial(broadcaster.encode_marks, session.revision))
     if state is None:
         return None
     is_over = bool(state.closed and after >= state.last)
     is_trimmed = after + 1 < state.first
-    given = _left(session, state, after) if is_trimmed and not is_over else None
+    given = _remaining_messages(session, state, after) if is_trimmed and not is_over else None
     is_over = is_over or given == []  # every response was sent; only other events were trimmed
     return StreamPosition(stream, state.reader, after, is_over, given, bool(state.standalone))
 
 
-def _left(session: Session, state: StreamState, after: int) -> list[tuple[int, str]]:
+def _remaining_messages(session: Session, state: StreamState, after: int) -> list[tuple[int, str]]:
     """Return what to send after a cursor in a trimmed stream, as (sequence number, message) pairs.
 
     These are the responses, if no other event followed the cursor. A replay is never partial: if
     any other event was trimmed, each request without a response gets an error instead.
     """
-    kept = event_log.finals(state.id)
+    kept = event_log.final_messages(state.id)
     left = [(seq, response) for seq, response in kept if seq > after]
     if len(left) == state.last - after:
         return left
     had = {encode(json.loads(response).get("id")) for seq, response in kept if seq <= after}
     asked = map(json.loads, calls.requests(state.id))
     requests = [request for request in asked if encode(request) not in had]
-    return [(state.last, error) for error in _lost(session, requests)]
+    return [(state.last, error) for error in _lost_errors(session, requests)]
 
 
-def _lost(session: Session, requests: Sequence[Id]) -> list[str]:
+def _lost_errors(session: Session, requests: Sequence[Id]) -> list[str]:
     """Return the error responses to these requests; several are one batch message."""
     connection = connection_of(session)
-    errors = [connection.error(request, InternalError(LOST)) for request in requests]
+    errors = [connection.error(request, InternalError(RESPONSE_LOST)) for request in requests]
     return [encode(errors if len(errors) > 1 else errors[0])] if errors else []

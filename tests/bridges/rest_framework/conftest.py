@@ -1,15 +1,11 @@
-"""Fixtures of the tests of REST framework views: registration, calls, and rows of two companies."""
+"""Fixtures of the tests of REST framework views: registration and calls."""
 
 from __future__ import annotations
-
-from datetime import date
-from decimal import Decimal
 
 import pytest
 from django.core.cache import cache
 
 from django_mcp.bridges.rest_framework import APIViewTools, ViewSetTools
-from tests.shop.models import Company, Customer, Invoice
 
 from . import api
 
@@ -48,27 +44,6 @@ def call(server, expose, connect, alice):
         return connect(user, server=server).call(tool.name, **arguments)
 
     return called
-
-
-@pytest.fixture
-def foreign_invoice(bob):
-    """An invoice of another company than alice's."""
-    bolts = Company.objects.get(name="Bolts")
-    customer = Customer.objects.create(company=bolts, name="Dora", notes="hunter2")
-    return Invoice.objects.create(
-        company=bolts, customer=customer, number="B-1", total=Decimal(7), issued=date(2026, 1, 3),
-    )  # fmt: skip
-
-
-@pytest.fixture
-def more_invoices(invoice):
-    """Return five invoices of alice's company."""
-    for number in range(2, 6):
-        Invoice.objects.create(
-            company=invoice.company, customer=invoice.customer, number=f"A-{number}",
-            total=Decimal(number), issued=date(2026, 1, number), status="draft",
-        )  # fmt: skip
-    return [*Invoice.objects.filter(company=invoice.company).order_by("number")]
 
 
 ALL = ["list", "retrieve", "create", "update", "partial_update", "destroy"]

@@ -179,6 +179,12 @@ def test_filters_and_orders_that_the_view_does_not_offer_are_rejected(invoices, 
         assert "Invalid arguments" in refused(client.call("list_invoice", **arguments))
 
 
+def test_search_with_many_words_is_rejected(invoices, alice, invoice):
+    told = invoices(alice).call("list_invoice", search="A " * 100 + "A")
+    assert told["isError"] and "search: " in told["content"][0]["text"]
+    assert not invoices(alice).call("list_invoice", search="A " * 100)["isError"]
+
+
 @pytest.mark.parametrize("pk", ["1/remind", "../notes", "seen", "1.json", "1?x=1", "", " ", "1\n"])
 def test_key_leads_to_no_other_url(call, invoice, pk):
     assert "Invalid arguments" in refused(call(api.InvoiceViewSet, "retrieve", pk=pk))

@@ -468,11 +468,21 @@ class Pages(APIView):
         return Response("")
 
 
-class Uploads(api.NoteViewSet):
-    parser_classes = [parsers.MultiPartParser]
+class Unread(api.NoteViewSet):
+    parser_classes = [parsers.FileUploadParser]
 
 
-@pytest.mark.parametrize(("view", "entry"), [(Pages, "get"), (Uploads, "create")])
+class AsyncDispatch(api.NoteViewSet):
+    async def dispatch(self, request, *args, **kwargs):
+        return super().dispatch(request, *args, **kwargs)
+
+
+def test_asynchronous_dispatch_is_an_error(problem):
+    message = problem(AsyncDispatch, ["list"])
+    assert number(message) == "E270" and "dispatch()" in message.msg
+
+
+@pytest.mark.parametrize(("view", "entry"), [(Pages, "get"), (Unread, "create")])
 def test_view_without_json_is_an_error(problem, view, entry):
     assert number(problem(view, [entry])) == "E190"
 
@@ -485,9 +495,10 @@ class FileSerializer(serializers.Serializer):
 
 class Files(api.NoteViewSet):
     serializer_class = FileSerializer
+    parser_classes = [parsers.JSONParser]
 
 
-def test_required_file_is_an_error(problem):
+def test_required_file_of_a_view_without_uploads_is_an_error(problem):
     message = problem(Files, ["create"])
     assert number(message) == "E192" and "'file'" in message.msg
 

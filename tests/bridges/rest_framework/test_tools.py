@@ -24,6 +24,7 @@ from rest_framework.views import APIView
 
 import django_mcp as mcp
 from django_mcp.bridges.views import ViewTools
+from django_mcp.conf import settings
 from tests.declarations.helpers import valid_catalog
 from tests.shop.models import Customer, Invoice, Tag
 
@@ -81,7 +82,8 @@ def test_names_hints_and_descriptions(expose):
     hints = {name: one.get("annotations") for name, one in shown.items()}
     assert hints["list_invoice"] == hints["retrieve_invoice"] == {"readOnlyHint": True}
     assert hints["destroy_invoice"] == {"destructiveHint": True}
-    assert hints["create_invoice"] is hints["update_invoice"] is None
+    assert hints["update_invoice"] == {"idempotentHint": True}
+    assert hints["create_invoice"] is hints["partial_update_invoice"] is None
     described = {name: one["description"] for name, one in shown.items()}
     assert described["list_invoice"] == "List invoices. The invoices of your company."
     assert described["remind_invoice"] == "Remind the customer."
@@ -192,6 +194,51 @@ def test_filters_list_no_rows(add_urls, call, server, invoice, foreign_invoice):
     assert shown["pick"]["type"] == "string" and "enum" not in shown["pick"]
     assert shown["status"]["enum"] == [str(one) for one in Invoice.Status.values]
     assert "email" in shown
+
+
+class OwnFilters(django_filters.FilterSet):
+    """Filters whose rows depend on the user, as in django-filter's documentation."""
+
+    company = django_filters.ModelChoiceFilter(queryset=lambda request: request.user.companies)
+    company__in = django_filters.ModelMultipleChoiceFilter(
+        field_name="company", queryset=lambda request: request.user.companies.all(), required=True
+    )
+    named = django_filters.ModelChoiceFilter(
+        queryset=lambda request: request.user.companies.all(), method="any_customer"
+    )
+    starts = django_filters.CharFilter(method="starting", label="How does it start?")
+    short = django_filters.BooleanFilter(method="any_customer")
+
+    class Meta:
+        model = Customer
+        fields = ["email"]
+
+    def starting(self, queryset, name, value):
+        assert self.request.user.is_authenticated
+        return queryset.filter(name__startswith=value)
+
+    def any_customer(self, queryset, name, value):
+        return queryset
+
+
+def test_filters_by_rows_of_the_user_take_keys(add_urls, call, server, invoice, foreign_invoice):
+    attributes = {"filterset_class": OwnFilters}
+    view = type("OwnFiltered", (RowFiltered,), attributes)
+    add_urls(filtered=view)
+    own, foreign = invoice.company_id, foreign_invoice.company_id
+    found = call(view, "list", company__in=[own], starts="Car")
+    assert [row["name"] for row in json.loads(text(found))] == ["Carla"]
+    assert json.loads(text(call(view, "list", company__in=[own], starts="D"))) == []
+    assert failure(call(view, "list", company__in=[foreign])).startswith("company__in: ")
+    assert server.check() == []
+    schema = definitions(server)["list_filtered"]["inputSchema"]
+    shown = schema["properties"]
+    assert shown["company"] == {"type": "integer"}
+    assert shown["company__in"] == {"type": "array", "items": {"type": "integer"}}
+    assert shown["named"] == {"type": ["integer", "string"]}
+    assert shown["starts"]["description"] == "How does it start?"
+    assert shown["short"] == {"type": "boolean"}
+    assert "email" in shown and schema["required"] == ["company__in"]
 
 
 class RowOutput(serializers.Serializer):
@@ -425,6 +472,12 @@ def test_write_runs_in_the_database_of_the_rows(expose):
     assert tools["list_invoice"]._transaction is False
 
 
+@pytest.mark.parametrize("atomic", [False, settings.DATABASE])
+def test_transaction_of_the_class_replaces_that_of_the_rows(expose, atomic):
+    server = expose(api.InvoiceViewSet, ["create"], atomic=atomic)
+    assert valid_catalog(server).tools["create_invoice"]._transaction == atomic
+
+
 # Queries.
 
 
@@ -627,3 +680,34 @@ def test_tools_need_a_user_by_default(expose, server):
     expose(api.NoteViewSet, ["list"])
     (tool,) = valid_catalog(server).tools.values()
     assert not tool._is_public and tool._views.permission is mcp.AUTHENTICATED
+
+
+class Closing(api.InvoiceViewSet):
+    @action(detail=True, methods=["post"])
+    def close(self, request, pk=None):
+        """Close it, and show it."""
+        invoice = self.get_object()
+        Invoice.objects.filter(pk=pk).update(status="paid")
+        invoice.refresh_from_db()
+        return Response(self.get_serializer(invoice).data)
+
+    @action(detail=True, methods=["post"])
+    def annotate(self, request, pk=None):
+        """Write a memo."""
+        given = self.get_serializer(self.get_object(), data=self.given(), partial=True)
+        given.is_valid(raise_exception=True)
+        return Response(given.validated_data["memo"])
+
+    def given(self):
+        return self.request.data
+
+
+def test_serializer_that_only_writes_the_result_is_no_input(
+    add_urls, expose, connect, alice, invoice
+):
+    add_urls(closing=Closing)
+    server = expose(Closing, ["close", "annotate"])
+    arguments = {k: one["inputSchema"]["properties"] for k, one in definitions(server).items()}
+    assert [*arguments["close_closing"]] == ["pk"] and "memo" in arguments["annotate_closing"]
+    client = connect(alice, server=server)
+    assert data(client.call("close_closing", pk=invoice.pk))["status"] == "paid"

@@ -25,8 +25,9 @@ import django_mcp as mcp
 from django_mcp.bridges.views import ViewTools
 from django_mcp.bridges.views.urls import Pattern, Route
 from django_mcp.bridges.views.view_tool import ViewTool
-from django_mcp.declarations.permissions import decide
-from django_mcp.management.uri_access import conditions
+from django_mcp.conf import settings
+from django_mcp.declarations.declaration import decide
+from django_mcp.management.access_report import explain_read
 from tests.client import RpcError
 from tests.declarations.helpers import make_request, problem_ids, single_problem, valid_catalog
 from tests.http import HttpClient
@@ -182,6 +183,15 @@ def test_query_and_form_are_encoded_as_by_a_browser(views, server, connect, alic
         "POST", "application/x-www-form-urlencoded", {"text": "x"},
     )  # fmt: skip
     assert "silent" not in data(client.call("text", text="x", reason="r", silent=False))["post"]
+
+
+def test_too_long_query_string_is_refused(views, server, connect, alice):
+    """A client could make the server parse and log megabytes."""
+    views(get=["seen"], query={"seen": Search})
+    client = connect(alice, server=server)
+    assert data(client.call("seen", text="x" * 1000))["get"]["text"] == ["x" * 1000]
+    result = client.call("seen", text="ü" * 3000)  # six bytes each, when percent-encoded
+    assert result["isError"] and "query string of 18012 bytes" in text(result)
 
 
 @dataclass
@@ -379,7 +389,7 @@ def test_redirect_to_a_listed_view_is_followed(views, server, connect, alice, in
 def test_redirect_loop_is_an_error(views, server, connect, alice):
     views(get=["loop"])
     client = connect(alice, server=server)
-    assert "circle" in refusal_text(client.call("loop", number=1))
+    assert "form a loop" in refusal_text(client.call("loop", number=1))
 
 
 class SentForm(site.forms.Form):
@@ -402,6 +412,15 @@ def test_failure_of_the_redirected_page_rolls_back_the_post(views, server, conne
     views(post=["sent"], get=["answer"], forms={"sent": SentForm})
     assert connect(alice, server=server).call("sent", next="/answer/fails/")["isError"]
     assert not Tag.objects.exists()
+
+
+def test_redirect_with_a_too_long_query_string_is_not_followed(views, server, connect, alice):
+    """An error would roll back what the view has saved."""
+    views(post=["sent"], get=["billing:list"], forms={"sent": SentForm})
+    client = connect(alice, server=server)
+    result = client.call("sent", next="/billing/?x=" + "y" * 17_000)
+    assert not result["isError"] and "/billing/?x=yyy" in text(result)
+    assert Tag.objects.filter(label="sent").exists()
 
 
 # Responses.
@@ -498,7 +517,7 @@ def test_error_response_is_a_message(visit, settings, kind, said, debug):
 def test_server_error_is_masked_and_logged(visit, kind, caplog):
     told = refusal_text(visit("answer", kind=kind))
     assert told == "Something went wrong on the server; the error was logged there."
-    assert any(record.name == "django_mcp" for record in caplog.records)
+    assert any(record.name.startswith("django_mcp") for record in caplog.records)
 
 
 def test_suspicious_operation_in_middleware_is_masked_under_debug(visit, settings):
@@ -526,6 +545,20 @@ def test_non_atomic_requests_decorator_is_respected(views, server):
     views(post=["piecemeal", "seen"])
     tools = valid_catalog(server).tools
     assert (tools["piecemeal"].atomic, tools["seen"].atomic) == (False, True)
+
+
+def test_transaction_is_in_the_named_database(views, server):
+    views(post=["piecemeal", "seen"], atomic=settings.DATABASE)
+    tools = valid_catalog(server).tools
+    # The decorator of ``piecemeal`` is for the database "default".
+    expected = False if settings.DATABASE == "default" else settings.DATABASE
+    assert tools["piecemeal"]._transaction == expected
+    assert tools["seen"]._transaction == settings.DATABASE
+
+
+def test_transaction_in_an_unknown_database_is_reported(views, server):
+    views(post=["seen"], atomic="nowhere")
+    assert single_problem(server).id == "django_mcp.E025"
 
 
 # Permissions.
@@ -816,7 +849,7 @@ def test_conditions_mention_that_the_view_checks_permissions(views, server, alic
     """Reading may fail even if all other conditions are met."""
     views(resources=["billing:detail"])
     (found,) = valid_catalog(server).templates.values()
-    reasons = conditions(
+    reasons = explain_read(
         found, dict.fromkeys(found._template.names, "1"), make_request(alice, server)
     )
     assert reasons[-1].reason == "the view 'billing:detail' checks permissions when it is read"

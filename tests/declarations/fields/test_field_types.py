@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -232,3 +234,17 @@ def test_range_with_ends_in_the_wrong_order_is_refused(lower, upper):
     with pytest.raises(ValueError, match="lower must not be above upper"):
         read_value(field, {"lower": lower, "upper": upper})
     assert read_value(field, {"lower": 1, "upper": 1}).lower == 1
+
+
+def test_packages_of_field_classes_are_not_imported_for_projects_without_them():
+    """They take time to import, and need libraries such as GDAL and psycopg."""
+    packages = ("django.contrib.gis", "django.contrib.postgres", "pgvector", "taggit", "wagtail")
+    code = (
+        "import sys, django; django.setup()\n"
+        "from django_mcp.declarations.fields.whitelist import FieldSet\n"
+        "from tests.shop.models import Invoice\n"
+        "assert FieldSet(Invoice, ['number', 'total']).problems() == []\n"
+        f"print([name for name in sys.modules if name.startswith({packages})])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

@@ -124,7 +124,7 @@ def test_field_that_cannot_be_a_key_is_a_problem():
 
 
 @pytest.mark.parametrize(
-    ("model", "name", "lookup", "joins", "nullable"),
+    ("model", "name", "lookup", "related_path", "nullable"),
     [
         (Invoice, "number", "number", "", False),
         (Invoice, "pk", "id", "", False),
@@ -140,18 +140,20 @@ def test_field_that_cannot_be_a_key_is_a_problem():
         (LedgerLine, "company__name", "company__name", "company", False),
     ],
 )
-def test_path_is_resolved_to_lookup_joins_and_nullability(model, name, lookup, joins, nullable):
+def test_path_is_resolved_to_lookup_related_path_and_nullability(
+    model, name, lookup, related_path, nullable
+):
     path = follow(model, name)
-    assert (path.lookup, path.joins, path.nullable) == (lookup, joins, nullable)
+    assert (path.lookup, path.related_path, path.nullable) == (lookup, related_path, nullable)
 
 
 def test_path_reads_the_value_of_an_instance():
     customer = Customer(name="Zoe", company=Company(pk=7, name="Acme"))
     invoice = Invoice(customer=customer, number="A1")
-    assert follow(Invoice, "customer__company__name").of(invoice) == "Acme"
-    assert follow(Invoice, "customer__company").of(invoice) == 7
-    assert follow(Customer, "referred_by__name").of(customer) is None
-    assert follow(Sample, "place__name").of(Sample()) is None
+    assert follow(Invoice, "customer__company__name").value_of(invoice) == "Acme"
+    assert follow(Invoice, "customer__company").value_of(invoice) == 7
+    assert follow(Customer, "referred_by__name").value_of(customer) is None
+    assert follow(Sample, "place__name").value_of(Sample()) is None
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from .calls import AGAIN
 from .client import Address
 from .context import CampaignContext
 from .faults import Faults
-from .ledger import Findings
+from .findings import Findings
 from .scenarios import SCENARIOS, Scenario
 from .sessions import Ended
 from .virtual_client import VirtualClient
@@ -60,7 +60,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def world_of(given: argparse.Namespace) -> CampaignContext:
+def context_of(given: argparse.Namespace) -> CampaignContext:
     front, workers = Address.of(given.front), [Address.of(url) for url in given.worker]
     return CampaignContext(
         front, workers, given.seed, given.lease, given.database, given.layer, given.seconds,
@@ -72,38 +72,38 @@ def world_of(given: argparse.Namespace) -> CampaignContext:
 class Campaign:
     """Runs all virtual clients, each of which tries scenarios at random."""
 
-    def __init__(self, world: CampaignContext, clients: int, only: list[str] | None) -> None:
-        self.world = world
-        self.people = [VirtualClient(world, number) for number in range(clients)]
+    def __init__(self, context: CampaignContext, clients: int, only: list[str] | None) -> None:
+        self.context = context
+        self.people = [VirtualClient(context, number) for number in range(clients)]
         self.scenarios = {n: s for n, s in SCENARIOS.items() if not only or n in only}
         self.busy: Counter[str] = Counter()
         ranks = sorted({one.heavy for one in self.scenarios.values() if one.heavy})
-        self.laborers = {rank: VirtualClient(world, clients + rank) for rank in ranks}
+        self.laborers = {rank: VirtualClient(context, clients + rank) for rank in ranks}
         self.classes = sorted({c for one in self.scenarios.values() for c in one.classes.split()})
         names = [name for name, one in self.scenarios.items() if one.weight]
         self.first = names * 2  # each is tried twice before chance decides
-        world.rng("first").shuffle(self.first)
+        context.rng("first").shuffle(self.first)
 
     async def run(self) -> None:
-        faults = self.world.faults
-        aside = [faults.hear(), faults.look(), self._tell(), self._stop()]
+        faults = self.context.faults
+        aside = [faults.read_reports(), faults.watch_for_stalls(), self._tell(), self._stop()]
         tasks = [asyncio.create_task(work) for work in aside]
         living = asyncio.create_task(self._everybody())
         late = asyncio.create_task(self._late())
         await asyncio.wait({living, late}, return_when=asyncio.FIRST_COMPLETED)
         if not living.done():
-            self._tell_late()
+            self._report_unfinished()
         for task in (living, late, *tasks):
             task.cancel()
         await asyncio.gather(living, late, *tasks, return_exceptions=True)
         await self._settle()
 
-    def _tell_late(self) -> None:
+    def _report_unfinished(self) -> None:
         """Report the scenarios that are still running long after the last one was started."""
         open_still = {name: count for name, count in self.busy.items() if count}
-        self.world.ledger.tell("hanging", f"{LATE} s after the end: {open_still}")
-        for state in self.world.open.values():
-            self.world.ledger.tell("hanging", state())
+        self.context.findings.add("hanging", f"{LATE} s after the end: {open_still}")
+        for state in self.context.open.values():
+            self.context.findings.add("hanging", state())
         for task in asyncio.all_tasks():
             task.print_stack(limit=8, file=sys.stderr)
 
@@ -113,15 +113,15 @@ class Campaign:
             self._life(person, partial(self._toil, rank)) for rank, person in self.laborers.items()
         ]
         await asyncio.gather(*toils, *lives, self._last())
-        if self.world.seconds >= SHORT:
+        if self.context.seconds >= SHORT:
             await self._quiet()
 
     async def _quiet(self) -> None:
         """Run scenarios after the last fault. No deviation is excused here."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.world.faults.calm(CALM), CALMING)
-        self.world.is_quiet = True
-        people = [VirtualClient(self.world, AFTER + number) for number in range(FEW)]
+            await asyncio.wait_for(self.context.faults.wait_until_quiet(CALM), CALMING)
+        self.context.is_quiet = True
+        people = [VirtualClient(self.context, AFTER + number) for number in range(FEW)]
         names = [name for name in QUIET if name in self.scenarios]
         shares = [partial(self._each_of, names[number % PARTS :: PARTS]) for number in range(FEW)]
         await asyncio.gather(*map(self._life, people, shares))
@@ -132,26 +132,28 @@ class Campaign:
 
     async def _last(self) -> None:
         """At the end, try scenarios of the fault classes that were not observed by chance."""
-        await self.world.stopping.wait()
-        lacking = [name for name in self.classes if not self.world.ledger.classes[name]["observed"]]
+        await self.context.stopping.wait()
+        lacking = [
+            name for name in self.classes if not self.context.findings.classes[name]["observed"]
+        ]
         end = time.monotonic() + TRYING
-        people = [VirtualClient(self.world, FIRST + number) for number in range(len(lacking))]
+        people = [VirtualClient(self.context, FIRST + number) for number in range(len(lacking))]
         tries = [partial(self._try, name, end) for name in lacking]
         await asyncio.gather(*map(self._life, people, tries))
 
     async def _try(self, lacking: str, end: float, person: VirtualClient) -> None:
         names = [name for name, one in self.scenarios.items() if lacking in one.classes.split()]
         for name in itertools.cycle(names):
-            if time.monotonic() > end or self.world.ledger.classes[lacking]["observed"]:
+            if time.monotonic() > end or self.context.findings.classes[lacking]["observed"]:
                 return
             await self._counted(name, person)
 
     async def _stop(self) -> None:
-        await self._wait(self.world.seconds)
-        self.world.stopping.set()
+        await self._wait(self.context.seconds)
+        self.context.stopping.set()
 
     async def _late(self) -> None:
-        await self.world.stopping.wait()
+        await self.context.stopping.wait()
         await asyncio.sleep(LATE)
 
     async def _life(
@@ -162,12 +164,12 @@ class Campaign:
             await live(person)
             await person.leave()
         except control.Unreachable as error:
-            self.world.ledger.tell("hanging", f"client {person.number}: {error}")
+            self.context.findings.add("hanging", f"client {person.number}: {error}")
         except Exception as error:
-            self.world.ledger.tell("wrong", f"client {person.number}: {error!r}")
+            self.context.findings.add("wrong", f"client {person.number}: {error!r}")
 
     async def _live(self, person: VirtualClient) -> None:
-        while not self.world.stopping.is_set():
+        while not self.context.stopping.is_set():
             await self._one(person)
 
     async def _one(self, person: VirtualClient) -> None:
@@ -187,25 +189,27 @@ class Campaign:
         for number, name in enumerate(itertools.cycle(heavy)):
             if number >= len(heavy):
                 await self._wait(RESTING)
-            if self.world.stopping.is_set() or self.world.left < ROOM:
+            if self.context.stopping.is_set() or self.context.seconds_left < ROOM:
                 break
             await self._counted(name, person)
 
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self.world.stopping.wait()
+                await self.context.stopping.wait()
 
     async def _tried(self, name: str, scenario: Scenario, person: VirtualClient) -> None:
         try:
             await scenario.run(person)
         except Ended:
-            self.world.ledger.counts[f"{name} ended early"] += 1
+            self.context.findings.counts[f"{name} ended early"] += 1
         except control.Unreachable:
             raise
         except Exception as error:
             where = traceback.format_exc().strip().splitlines()[-3:]
-            self.world.ledger.tell("wrong", f"{name} of client {person.number}: {error!r} {where}")
+            self.context.findings.add(
+                "wrong", f"{name} of client {person.number}: {error!r} {where}"
+            )
 
     def _drawn(self, person: VirtualClient) -> str:
         names = [name for name, one in self.scenarios.items() if one.weight]
@@ -215,32 +219,34 @@ class Campaign:
     async def _tell(self) -> None:
         while True:
             await asyncio.sleep(TELLING)
-            ledger, now = self.world.ledger, time.monotonic() - self.world.began
+            findings, now = self.context.findings, time.monotonic() - self.context.began
             names = ("events", "calls", "resumes", "broken", *STATUSES)
-            counts = {name: ledger.counts[name] for name in names if ledger.counts[name]}
+            counts = {name: findings.counts[name] for name in names if findings.counts[name]}
             busy = {name: count for name, count in self.busy.items() if count}
-            print(f"{now:.0f}s {counts} {dict(ledger.totals)} {busy}", file=sys.stderr, flush=True)
+            print(
+                f"{now:.0f}s {counts} {dict(findings.totals)} {busy}", file=sys.stderr, flush=True
+            )
 
     async def _settle(self) -> None:
-        ledger = self.world.ledger
+        findings = self.context.findings
         try:
-            happened = await control.effects(self.world, sorted(ledger.asked))
+            happened = await control.effects(self.context, sorted(findings.checked_effects))
         except control.Unreachable as error:
-            ledger.tell("hanging", f"effects: {error}")
+            findings.add("hanging", f"effects: {error}")
         else:
-            ledger.settle(happened)
-        ledger.weigh(self.world.lease, AGAIN)
-        ledger.counts["late"] = self.world.faults.counts["late"]
+            findings.compare_effects(happened)
+        findings.check_rates(self.context.lease, AGAIN)
+        findings.counts["late"] = self.context.faults.counts["late"]
 
 
 async def main(given: argparse.Namespace) -> int:
-    world = world_of(given)
+    context = context_of(given)
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, world.stopping.set)
+        asyncio.get_running_loop().add_signal_handler(number, context.stopping.set)
     only = given.only or (PLAIN if given.seconds < SHORT else None)
-    await Campaign(world, given.clients, only).run()
-    print(json.dumps(world.ledger.report()), flush=True)
-    return 0 if world.ledger.is_clean else 1
+    await Campaign(context, given.clients, only).run()
+    print(json.dumps(context.findings.report()), flush=True)
+    return 0 if context.findings.is_clean else 1
 
 
 if __name__ == "__main__":

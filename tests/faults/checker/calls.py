@@ -14,8 +14,8 @@ from typing import Any
 from .client import Address, Answer, Broken
 from .context import CampaignContext, pause
 from .expectation import JSON, RequestMessages, Stream, compare
-from .faults import AFTER, COMMON, STRIKES
-from .ledger import Findings
+from .faults import AFTER, COMMON, EXCUSING
+from .findings import Findings
 from .reading import Ending, Plan, Reader
 from .sessions import Session
 from .words import (
@@ -102,15 +102,15 @@ class Attempt:
 
     def expect(self, session: Session, least: int, most: int, why: str) -> None:
         for effect in self.wanted.never:
-            session.world.ledger.expect(f"{self.seed}{effect}", 0, 0, why)
+            session.context.findings.expect(f"{self.seed}{effect}", 0, 0, why)
         for effect in self.wanted.effects:
-            session.world.ledger.expect(f"{self.seed}{effect}", least, most, why)
+            session.context.findings.expect(f"{self.seed}{effect}", least, most, why)
 
 
 def made(session: Session, wanted: ExpectedCall, attempt: int = 0) -> Attempt:
     seed = f"{wanted.seed}.{attempt}"
-    ledger = session.world.ledger
-    return Attempt(wanted, session.next_id(), seed, Stream(ledger, f"{wanted.tool} {seed}"))
+    findings = session.context.findings
+    return Attempt(wanted, session.next_id(), seed, Stream(findings, f"{wanted.tool} {seed}"))
 
 
 async def perform(
@@ -123,13 +123,13 @@ async def perform(
     to: Address | None = None,
 ) -> tuple[Ending, Attempt]:
     """Make the call until it has an outcome, and judge it. ``begun`` runs before each try."""
-    ledger, patience = session.world.ledger, session.world.patient()
+    findings, deadline = session.context.findings, session.context.new_deadline()
     plan = plan or Plan()
     for attempt in range(1_000):
         issued = made(session, wanted, attempt)
         issued.place = to if to is not None and attempt < 3 else session.somewhere()
         begun(issued)
-        ledger.counts["calls"] += 1
+        findings.counts["calls"] += 1
         ending = await attempted(session, issued, plan, hear)
         if ending is not None and ending is not Ending.NAMELESS:
             judge(session, issued, ending)
@@ -138,11 +138,11 @@ async def perform(
             issued.expect(session, 0, 1, "a connection that broke before it had an id")
         else:
             issued.expect(session, 0, 0, "a refusal, or a connection that never was")
-        patience.strike()
-        if patience.is_over:
+        deadline.count_failure()
+        if deadline.is_over:
             break
         await pause(session.rng, attempt)
-    ledger.tell("hanging", f"{wanted.tool} {wanted.seed}: nobody takes it")
+    findings.add("hanging", f"{wanted.tool} {wanted.seed}: nobody takes it")
     return Ending.HANGING, issued
 
 
@@ -187,26 +187,26 @@ def judge(session: Session, issued: Attempt, ending: Ending) -> str:
     kind = _outcome(session, issued, told, ending)
     _judge_words(session, issued, told, kind)
     issued.kind = kind
-    session.world.ledger.outcomes[kind] += 1
+    session.context.findings.outcomes[kind] += 1
     if told.responses and not (issued.is_cancelled or session.is_ended):
-        is_quiet = session.world.is_quiet
-        session.world.ledger.ended(issued.wanted.tool, kind, is_quiet=is_quiet)
+        is_quiet = session.context.is_quiet
+        session.context.findings.count_outcome(issued.wanted.tool, kind, is_quiet=is_quiet)
     _judge_effects(session, issued, kind)
     return kind
 
 
 def _outcome(session: Session, issued: Attempt, told: RequestMessages, ending: Ending) -> str:
-    ledger = session.world.ledger
+    findings = session.context.findings
     if not told.responses:
         if ending is Ending.HANGING:
             return "hanging"
         if ending is Ending.OVER and not issued.is_cancelled:
-            ledger.tell("lost", f"{issued.label}: the stream is over without a response")
+            findings.add("lost", f"{issued.label}: the stream is over without a response")
         return "gone" if ending is Ending.GONE else "silence"
     if len(told.responses) > 1:
-        ledger.tell("duplicated", f"{issued.label}: {len(told.responses)} responses")
+        findings.add("duplicated", f"{issued.label}: {len(told.responses)} responses")
     if told.after:
-        ledger.tell("disordered", f"{issued.label}: {told.after} messages after the response")
+        findings.add("disordered", f"{issued.label}: {told.after} messages after the response")
     return classified(session, issued, told.responses[0])
 
 
@@ -217,82 +217,82 @@ KNOWN = {  # the first that fits
 }  # fmt: skip
 
 
-def _note_recovery(world: CampaignContext, issued: Attempt) -> None:
+def _note_recovery(context: CampaignContext, issued: Attempt) -> None:
     """Record the wait for a response after an outage, if no other fault concerned the call."""
-    seconds = world.faults.waited(issued.began, world.worker(issued.worker))
+    seconds = context.faults.seconds_since_outage(issued.began, context.worker(issued.worker))
     if seconds is not None:
-        world.ledger.recoveries.append(seconds)
+        context.findings.recoveries.append(seconds)
 
 
 def classified(session: Session, issued: Attempt, response: JSON) -> str:
     """Return the kind of a response. Report it if no fault excuses it."""
-    text, world, ledger = _text(response), session.world, session.world.ledger
-    _note_recovery(world, issued)
+    text, context, findings = _text(response), session.context, session.context.findings
+    _note_recovery(context, issued)
     if text == issued.wanted.answer(issued.seed) and issued.wanted.is_error == (
         "error" in response
     ):
-        ledger.hit("c", observed=int(issued.stream.is_trimmed))
+        findings.count_fault("c", observed=int(issued.stream.is_trimmed))
         return "success"
     kind = next((kind for part, kind in KNOWN.items() if part in text), "wrong")
     if kind == "trimmed" and issued.stream.is_trimmed:
-        ledger.hit("c", observed=1)
-    elif is_excused(world, issued, kind):
-        ledger.excused[f"{issued.wanted.tool}: {kind}"] += 1
-        _note_takeover(world, issued, kind)
+        findings.count_fault("c", observed=1)
+    elif is_excused(context, issued, kind):
+        findings.excused[f"{issued.wanted.tool}: {kind}"] += 1
+        _note_takeover(context, issued, kind)
     else:
         runs = issued.reader.runs if issued.reader else []
         what = f"{issued.label}: answered by {text[:200]!r}, runs {runs}"
-        _tell_unless_silent(world, issued, kind, what)
+        _add_unless_silent(context, issued, kind, what)
     return kind
 
 
-def _tell_unless_silent(world: CampaignContext, issued: Attempt, kind: str, what: str) -> None:
+def _add_unless_silent(context: CampaignContext, issued: Attempt, kind: str, what: str) -> None:
     """Report the response at the end, unless its worker reports missed heartbeats until then.
 
     The worker lost its lease then, or gave it up, because the machine did not let it work.
     """
-    ledger, now = world.ledger, time.monotonic()
-    if world.is_quiet or kind not in ENDED:
-        ledger.tell("wrong", what)
+    findings, now = context.findings, time.monotonic()
+    if context.is_quiet or kind not in ENDED:
+        findings.add("wrong", what)
         return
 
     def is_silent() -> bool:
-        found = is_excused(world, issued, kind, now)
-        ledger.excused[f"{issued.wanted.tool}: {kind}, without heartbeats"] += found
+        found = is_excused(context, issued, kind, now)
+        findings.excused[f"{issued.wanted.tool}: {kind}, without heartbeats"] += found
         return found
 
-    ledger.doubtful.append((what, is_silent))
+    findings.doubtful.append((what, is_silent))
 
 
 def is_excused(
-    world: CampaignContext, issued: Attempt, kind: str, until: float | None = None
+    context: CampaignContext, issued: Attempt, kind: str, until: float | None = None
 ) -> bool:
     """Whether the faults up to ``until``, or up to now, explain this outcome."""
     tool, since, place = issued.wanted.tool, issued.began, issued.worker
     if kind in ("wrong", "trimmed"):
         return False
-    if kind == "away" and not world.is_strict:
+    if kind == "away" and not context.is_strict:
         return True  # it has one writer, and who waits too long for another is told so
-    if world.is_quiet and until is None:
+    if context.is_quiet and until is None:
         return False
-    faults, place = world.faults, world.worker(place)
-    if tool in AGAIN or (tool == "transact" and world.is_strict):
+    faults, place = context.faults, context.worker(place)
+    if tool in AGAIN or (tool == "transact" and context.is_strict):
         often = len(faults.deaths(since, place, until)) > MOST_RUNS
-        return often if kind in ENDED else faults.concern(since, kinds=COMMON, until=until)
-    if kind == "lost its process" and tool in HELD and world.is_strict:
+        return often if kind in ENDED else faults.affected(since, kinds=COMMON, until=until)
+    if kind == "lost its process" and tool in HELD and context.is_strict:
         return False  # what is told as unknown is known
-    return faults.concern(since, place, AFTER if kind in ENDED else STRIKES, until)
+    return faults.affected(since, place, AFTER if kind in ENDED else EXCUSING, until)
 
 
-def _note_takeover(world: CampaignContext, issued: Attempt, kind: str) -> None:
+def _note_takeover(context: CampaignContext, issued: Attempt, kind: str) -> None:
     """Record the duration of a takeover, if one killed worker is the only possible cause."""
-    killed = world.faults.killed(issued.began, world.worker(issued.worker))
+    killed = context.faults.killed_at(issued.began, context.worker(issued.worker))
     if kind in ENDED and killed is not None and killed > issued.began:
-        world.ledger.takeovers.append(time.monotonic() - killed)
+        context.findings.takeovers.append(time.monotonic() - killed)
 
 
 def outcome_of(
-    ledger: Findings, label: str, response: JSON, final: str, *, acts: bool, struck: bool,
+    findings: Findings, label: str, response: JSON, final: str, *, acts: bool, struck: bool,
     is_strict: bool,
 ) -> str:  # fmt: skip
     """Return the kind of outcome of a call without a session. A fault excuses any failure."""
@@ -304,9 +304,9 @@ def outcome_of(
         kind = "internal error"
     honest = kind == "internal error" or (acts and kind not in ("wrong", "trimmed"))
     if honest and (struck or (kind == "away" and not is_strict)):
-        ledger.excused[f"without a session: {kind}"] += 1
+        findings.excused[f"without a session: {kind}"] += 1
     else:
-        ledger.tell("wrong", f"{label}: answered by {text[:200]!r}")
+        findings.add("wrong", f"{label}: answered by {text[:200]!r}")
     return kind
 
 
@@ -319,14 +319,14 @@ def _text(response: JSON) -> str:
 
 
 def _judge_words(session: Session, issued: Attempt, told: RequestMessages, kind: str) -> None:
-    ledger, wanted = session.world.ledger, spoken(issued.seed, issued.wanted.count)
+    findings, wanted = session.context.findings, spoken(issued.seed, issued.wanted.count)
     if session.revision < WORDS:  # there progress is numbers alone
         told.said = [word(issued.seed, int(number) - 1) for number in told.progress]
     if not told.rises:
-        ledger.tell("disordered", f"{issued.label}: progress does not rise")
+        findings.add("disordered", f"{issued.label}: progress does not rise")
     if kind != "success" or issued.stream.is_trimmed:
         wanted = wanted[: len(told.said)]
-    compare(ledger, f"{issued.label} ({kind})", wanted, told.said)
+    compare(findings, f"{issued.label} ({kind})", wanted, told.said)
 
 
 # How often an effect may have happened, by what the client was told.
@@ -339,7 +339,7 @@ EFFECTS = {
 
 def _judge_effects(session: Session, issued: Attempt, kind: str) -> None:
     least, most = EFFECTS[kind]
-    if kind == "silence" and session.world.is_strict and issued.wanted.tool in HELD:
+    if kind == "silence" and session.context.is_strict and issued.wanted.tool in HELD:
         most = 0  # the cancel came before the commit of the outcome, and so of what was done
     if issued.wanted.tool == "put":
         most = max(most, 2)  # it says of itself that this does no harm

@@ -13,8 +13,8 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .client import Address
-from .faults import STRIKES, Faults
-from .ledger import Findings
+from .faults import EXCUSING, Faults
+from .findings import Findings
 
 FRONT_SHARE = 0.4  # of requests that go through the front
 CALM = 20.0  # seconds in which everything must have come where nothing strikes
@@ -32,7 +32,7 @@ class CampaignContext:
     database: str
     layer: str
     seconds: float
-    ledger: Findings
+    findings: Findings
     skewed: Sequence[Address] = ()  # workers whose time of day is wrong
     faults: Faults = field(default_factory=Faults)
     is_quiet: bool = False  # whether nothing strikes any more, and nothing is excused
@@ -50,18 +50,18 @@ class CampaignContext:
             del self.open[key]
 
     @property
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """Seconds within which everything expected must arrive if no fault happens meanwhile."""
         return CALM if self.is_quiet else 45.0 + 4 * self.lease
 
-    def struck(
-        self, since: float, place: Address | None = None, kinds: Container[str] = STRIKES
+    def was_faulty(
+        self, since: float, place: Address | None = None, kinds: Container[str] = EXCUSING
     ) -> bool:
         """Whether a fault concerned what began at ``since`` at that address."""
-        return not self.is_quiet and self.faults.concern(since, self.worker(place), kinds)
+        return not self.is_quiet and self.faults.affected(since, self.worker(place), kinds)
 
-    def patient(self) -> Deadline:
-        return Deadline(self.patience, self.struck)
+    def new_deadline(self) -> Deadline:
+        return Deadline(self.timeout, self.was_faulty)
 
     def worker(self, place: Address | None) -> Address | None:
         """Return the worker at an address; None for the proxy, behind which any worker may be."""
@@ -73,7 +73,7 @@ class CampaignContext:
         return self.database != "sqlite"
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds until no further calls are started."""
         return self.seconds - (time.monotonic() - self.began)
 
@@ -81,17 +81,17 @@ class CampaignContext:
         return random.Random(":".join(map(str, (self.seed, *parts))))
 
     @property
-    def steady(self) -> Sequence[Address]:
+    def workers_with_correct_clocks(self) -> Sequence[Address]:
         """The workers whose clocks are right."""
         return [one for one in self.workers if one not in self.skewed] or self.workers
 
-    def any(self, rng: random.Random) -> Address:
+    def random_server(self, rng: random.Random) -> Address:
         """Return a random server: the proxy, or one of the workers."""
         if rng.random() < FRONT_SHARE:
             return self.front
         return rng.choice(self.workers)
 
-    def other(self, rng: random.Random, than: Address) -> Address:
+    def another_worker(self, rng: random.Random, than: Address) -> Address:
         """Return a worker that is not ``than``, if there is one."""
         others = [worker for worker in self.workers if worker != than]
         return rng.choice(others or list(self.workers))
@@ -101,18 +101,18 @@ class Deadline:
     """The deadline of a call. Each fault that concerns the call extends it, up to a limit."""
 
     def __init__(
-        self, seconds: float, struck: Callable[[float], bool] = lambda since: False
+        self, seconds: float, was_faulty: Callable[[float], bool] = lambda since: False
     ) -> None:
-        self.seconds, self._struck = seconds, struck
+        self.seconds, self._was_faulty = seconds, was_faulty
         self._hard = time.monotonic() + BOUND * seconds
         self._since = time.monotonic()
         self._until = self._since + seconds
-        self.strikes = 0
+        self.failures = 0
 
-    def strike(self) -> None:
+    def count_failure(self) -> None:
         """Count a broken connection or a refusal. Extend the deadline if a fault explains it."""
-        self.strikes += 1
-        if self._struck(self._since):
+        self.failures += 1
+        if self._was_faulty(self._since):
             self.renew()
 
     def renew(self) -> None:

@@ -20,14 +20,14 @@ class Unreachable(Exception):
     """No worker answers."""
 
 
-async def spare(world: CampaignContext, worker: Address, seconds: float) -> None:
+async def spare(context: CampaignContext, worker: Address, seconds: float) -> None:
     """Ask a worker not to be killed for a while. Ignore it if the worker does not respond."""
     with contextlib.suppress(Unreachable):
-        await ask(world, "spare", to=worker, within=SPARING, seconds=seconds)
+        await ask(context, "spare", to=worker, within=SPARING, seconds=seconds)
 
 
 async def ask(
-    world: CampaignContext,
+    context: CampaignContext,
     what: str,
     *,
     to: Address | None = None,
@@ -35,12 +35,12 @@ async def ask(
     **given: Any,
 ) -> Any:
     """Send a POST request to ``/control/<what>`` of ``to`` or any worker, and return the answer."""
-    rng, patience, attempt = world.rng("control", what), Deadline(within or world.patience), 0
+    rng, deadline, attempt = context.rng("control", what), Deadline(within or context.timeout), 0
     body = json.dumps(given).encode()
     wrong: Any = None
-    while not patience.is_over:
+    while not deadline.is_over:
         try:
-            place = to or rng.choice(world.workers)
+            place = to or rng.choice(context.workers)
             path, headers = f"/control/{what}/", {"content-type": "application/json"}
             answer = await request(place, "POST", headers, body, path=path)
             said = await answer.json()
@@ -57,9 +57,9 @@ async def ask(
     raise Unreachable(f"/control/{what}/: {wrong}")
 
 
-async def effects(world: CampaignContext, keys: Sequence[str]) -> dict[str, int]:
+async def effects(context: CampaignContext, keys: Sequence[str]) -> dict[str, int]:
     """Return how often each of these effects has happened."""
     found: dict[str, int] = {}
     for start in range(0, len(keys), AT_ONCE):
-        found |= await ask(world, "effects", keys=keys[start : start + AT_ONCE])
+        found |= await ask(context, "effects", keys=keys[start : start + AT_ONCE])
     return found

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from .ledger import Findings
+from .findings import Findings
 from .sse import Event
 from .words import TRIMMED
 
@@ -26,8 +26,8 @@ JSON = dict[str, Any]
 class Stream:
     """All events that were read from one stream, over all connections."""
 
-    def __init__(self, ledger: Findings, label: str, ids: re.Pattern[str] = ID) -> None:
-        self.ledger, self.label, self.began = ledger, label, time.monotonic()
+    def __init__(self, findings: Findings, label: str, ids: re.Pattern[str] = ID) -> None:
+        self.findings, self.label, self.began = findings, label, time.monotonic()
         self.id: str | None = None
         self._ids, self._between = ids, "-"
         self.texts: dict[int, str] = {}
@@ -40,12 +40,12 @@ class Stream:
         """Return the number in an event id. Report an id of another stream, and return None."""
         found = self._ids.match(id or "")
         if found is None:
-            self.ledger.tell("wrong", f"{self.label}: {id!r} is no event id")
+            self.findings.add("wrong", f"{self.label}: {id!r} is no event id")
             return None
         if self.id is None:
             self.id, self._between = found[1], found[2]
         if self.id != found[1]:
-            self.ledger.tell("wrong", f"{self.label}: event {id} on stream {self.id}")
+            self.findings.add("wrong", f"{self.label}: event {id} on stream {self.id}")
             return None
         return int(found[3])
 
@@ -56,7 +56,7 @@ class Stream:
             self.last = max(self.last, number)
             return True
         if self.texts[number] != text and not self._is_forgotten(text):
-            self.ledger.tell("wrong", f"{self.label}: event {number} says two things")
+            self.findings.add("wrong", f"{self.label}: event {number} says two things")
         return False
 
     def _is_forgotten(self, text: str) -> bool:
@@ -93,10 +93,10 @@ class Reading:
         number = self.stream.place(event.id)
         if number is None:
             return None
-        self.stream.ledger.counts["events"] += 1
+        self.stream.findings.counts["events"] += 1
         if not event.data:
             if event.id in self.stream.empty:
-                self._tell("duplicated", f"the id {event.id} of an empty event")
+                self._add_finding("duplicated", f"the id {event.id} of an empty event")
             self.stream.empty.add(event.id)
             self._mark(number)
             return None
@@ -123,21 +123,23 @@ class Reading:
         """Handle an empty event at the begin or end of a connection. Its id is the cursor."""
         self.marks += 1
         if not self.primes:
-            self._tell("wrong", f"an empty event {number} to a client that takes it for a message")
+            self._add_finding(
+                "wrong", f"an empty event {number} to a client that takes it for a message"
+            )
         if number > self.at:
             self._missing.update(range(self.at + 1, number + 1))
             self.at = number
         elif number < self.at:
-            self._tell("wrong", f"a cursor back at {number} after {self.at}")
+            self._add_finding("wrong", f"a cursor back at {number} after {self.at}")
 
     def _follow(self, number: int) -> None:
         if number in self._seen:
-            self._tell("duplicated", f"event {number}")
+            self._add_finding("duplicated", f"event {number}")
         elif number in self._missing:
             self._missing.discard(number)
-            self._tell("disordered", f"event {number} after {self.at}")
+            self._add_finding("disordered", f"event {number} after {self.at}")
         elif number <= self.at:
-            self._tell("duplicated", f"event {number} after the cursor {self.at}")
+            self._add_finding("duplicated", f"event {number} after the cursor {self.at}")
         self._seen.add(number)
         if number > self.at:
             self._missing.update(range(self.at + 1, number))
@@ -147,14 +149,14 @@ class Reading:
         """Report the events that are missing at the end of the connection."""
         if self._missing:
             first, last = min(self._missing), max(self._missing)
-            self._tell("lost", f"events {first} to {last} ({len(self._missing)})")
+            self._add_finding("lost", f"events {first} to {last} ({len(self._missing)})")
             self._missing.clear()
 
-    def _tell(self, kind: str, what: str) -> None:
-        self.stream.ledger.tell(kind, f"{self.stream.label} stream {self.stream.id}: {what}")
+    def _add_finding(self, kind: str, what: str) -> None:
+        self.stream.findings.add(kind, f"{self.stream.label} stream {self.stream.id}: {what}")
 
 
-def compare(ledger: Findings, label: str, wanted: Sequence[str], said: Sequence[str]) -> bool:
+def compare(findings: Findings, label: str, wanted: Sequence[str], said: Sequence[str]) -> bool:
     """Return whether the texts are exactly ``wanted``. Report each kind of difference."""
     if list(wanted) == list(said):
         return True
@@ -169,7 +171,7 @@ def compare(ledger: Findings, label: str, wanted: Sequence[str], said: Sequence[
     ):  # fmt: skip
         if found:
             what = f"{len(found)} of {len(wanted)} messages, first {found[0]}"
-            ledger.tell(kind, f"{label}: {what}")
+            findings.add(kind, f"{label}: {what}")
     return False
 
 

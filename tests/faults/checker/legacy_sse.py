@@ -32,7 +32,9 @@ class Addressed(Reading):
     def take(self, event: Event) -> tuple[int, JSON] | None:
         is_first, self.marks = not self.marks, self.marks + 1
         if is_first != (event.name == "endpoint"):
-            self._tell("wrong", f"{event.name} as the first or a later event: {event.data[:100]}")
+            self._add_finding(
+                "wrong", f"{event.name} as the first or a later event: {event.data[:100]}"
+            )
         if event.name != "endpoint":
             return super().take(event)
         self._begin(event)
@@ -42,7 +44,9 @@ class Addressed(Reading):
         self.retry = event.retry
         number, session = self.stream.place(event.id), self._line.session
         if number != self.at or event.data != (session.path or event.data):
-            self._tell("wrong", f"{number} at {event.data} after {self.at} at {session.path}")
+            self._add_finding(
+                "wrong", f"{number} at {event.data} after {self.at} at {session.path}"
+            )
         session.path = event.data
         self._line.is_addressed.set()
 
@@ -55,7 +59,7 @@ class Line(StandaloneStream):
     def __init__(self, session: Session) -> None:
         label = f"{session.name} line"
         super().__init__(session, label)
-        self.stream = Stream(session.world.ledger, label, OLD_ID)
+        self.stream = Stream(session.context.findings, label, OLD_ID)
         self.is_addressed, self.is_settled = asyncio.Event(), asyncio.Event()
         self.answered: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
         self.hear = self._keep
@@ -80,8 +84,8 @@ class Line(StandaloneStream):
 class LegacySseClient(Session):
     """A client that supports only HTTP+SSE."""
 
-    def __init__(self, world: CampaignContext, name: str, secret: str | None) -> None:
-        super().__init__(world, name, OLDEST, secret=secret)
+    def __init__(self, context: CampaignContext, name: str, secret: str | None) -> None:
+        super().__init__(context, name, OLDEST, secret=secret)
         self.line = Line(self)
         self.line.plan = Plan.drawn(self.rng, size=4_000)
         self._living: asyncio.Task[None] | None = None
@@ -104,7 +108,7 @@ class LegacySseClient(Session):
         }  # fmt: skip
         await self.say(message)
         await self._until(self.line.is_settled, "the answer to initialize")
-        await self.tell("notifications/initialized")
+        await self.notify("notifications/initialized")
 
     async def close(self) -> None:
         self.is_ended = True
@@ -112,7 +116,7 @@ class LegacySseClient(Session):
             self._living.cancel()
             (ended,) = await asyncio.gather(self._living, return_exceptions=True)
             if not isinstance(ended, asyncio.CancelledError):
-                self.world.ledger.tell("wrong", f"{self.name}: its stream ended: {ended!r}")
+                self.context.findings.add("wrong", f"{self.name}: its stream ended: {ended!r}")
         with contextlib.suppress(Exception):
             await self.repeated("DELETE", None, {200, 202, 204})
         messages = self.line.stream.messages()
@@ -122,42 +126,42 @@ class LegacySseClient(Session):
     def _judge(self, id: int, told: RequestMessages) -> None:
         """Report further responses and messages after the response that was judged."""
         if len(told.responses) > 1:
-            self.world.ledger.tell("duplicated", f"{self.name}: {len(told.responses)} to {id}")
+            self.context.findings.add("duplicated", f"{self.name}: {len(told.responses)} to {id}")
         if told.after or not told.rises:
-            self.world.ledger.tell("disordered", f"{self.name}: of {id}, after its response")
+            self.context.findings.add("disordered", f"{self.name}: of {id}, after its response")
 
     async def _until(self, event: asyncio.Event, what: str) -> bool:
         """Wait for the event within the deadline. Return whether it happened."""
-        patience = self.world.patient()
-        with self.world.waiting(lambda: f"{self.name} waits for {what}: {self.line.state}"):
-            while not event.is_set() and not patience.is_over:
+        deadline = self.context.new_deadline()
+        with self.context.waiting(lambda: f"{self.name} waits for {what}: {self.line.state}"):
+            while not event.is_set() and not deadline.is_over:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(event.wait(), max(0.1, patience.left))
-                patience.strike()
+                    await asyncio.wait_for(event.wait(), max(0.1, deadline.left))
+                deadline.count_failure()
         if not event.is_set():
-            self.world.ledger.tell("hanging", f"{self.name}: {what}; {self.line.state}")
+            self.context.findings.add("hanging", f"{self.name}: {what}; {self.line.state}")
         return event.is_set()
 
     # A call.
 
     async def perform(self, wanted: ExpectedCall) -> None:
         """Send the call until it is accepted, and wait for its response. Raise ``Ended``."""
-        patience = self.world.patient()
+        deadline = self.context.new_deadline()
         for attempt in range(1_000):
             issued = made(self, wanted, attempt)
             issued.stream, issued.place = self.line.stream, self.somewhere()
-            self.world.ledger.counts["calls"] += 1
+            self.context.findings.counts["calls"] += 1
             most = await self._posted(issued)
             if most is None:
                 came = await self._until(self.line.answered[issued.id], issued.label)
                 judge(self, issued, Ending.ANSWERED if came else Ending.HANGING)
                 return
             issued.expect(self, 0, most, "a POST of which nobody knows whether it was accepted")
-            patience.strike()
-            if patience.is_over:
+            deadline.count_failure()
+            if deadline.is_over:
                 break
             await pause(self.rng, attempt)
-        self.world.ledger.tell("hanging", f"{wanted.tool} {wanted.seed}: nobody takes it")
+        self.context.findings.add("hanging", f"{wanted.tool} {wanted.seed}: nobody takes it")
 
     async def _posted(self, issued: Attempt) -> int | None:
         """Send the call. Return None if it was accepted, else how often it may have run."""

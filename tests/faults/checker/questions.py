@@ -64,12 +64,12 @@ class Answerer:
         self.answered += 1
         if self.style == "together":
             await asyncio.gather(self.say(answer), self.say(answer))
-            self.session.world.ledger.hit("m", injected=1, observed=1)
+            self.session.context.findings.count_fault("m", injected=1, observed=1)
             return
         await self.say(answer)
         if self.style == "twice":
             await self.say(answer)
-            self.session.world.ledger.hit("m", injected=1, observed=1)
+            self.session.context.findings.count_fault("m", injected=1, observed=1)
 
     async def say(self, answer: JSON) -> None:
         await self.session.say(answer, to=self.place() if self.place else None)
@@ -78,14 +78,14 @@ class Answerer:
         """Answer all questions again, after the call has ended."""
         for message in self.asked:
             await self.say(self.answer(issued, message))
-            self.session.world.ledger.hit("m", injected=1, observed=1)
+            self.session.context.findings.count_fault("m", injected=1, observed=1)
 
     def answer(self, issued: Attempt, message: JSON) -> JSON:
         """Return the answer that follows from the seed of the question, or a refusal."""
         text, reply = message["params"]["message"], {"jsonrpc": "2.0", "id": message["id"]}
         number = next((n for n in range(20) if word(issued.seed, f"question {n}") in text), None)
         if number is None:
-            self.session.world.ledger.tell("wrong", f"{issued.label}: asks {text!r}")
+            self.session.context.findings.add("wrong", f"{issued.label}: asks {text!r}")
         how = self.refuses.get(number if number is not None else -1)
         if how == "error":
             return reply | {"error": {"code": -1, "message": "No."}}

@@ -79,10 +79,10 @@ class Reader:
         hear: Callable[[JSON], None] = lambda message: None,
     ) -> None:
         self.session, self.stream, self.plan, self.hear = session, stream, plan or Plan(), hear
-        self.world, self.rng = session.world, session.rng
+        self.context, self.rng = session.context, session.rng
         self.owed = set(owed)
         self.asked = frozenset(self.owed)  # what alone the stream is about
-        self.patience = self.world.patient()
+        self.deadline = self.context.new_deadline()
         self.at = 0
         self.last: Reading | None = None
         self.readings: list[Reading] = []
@@ -95,12 +95,12 @@ class Reader:
     def state(self) -> str:
         waited = time.monotonic() - self.began
         where = f"at {self.stream.id}-{self.at} after {waited:.0f} s"
-        more = f"{self.patience.strikes} strikes, {len(self.readings)} connections"
+        more = f"{self.deadline.failures} strikes, {len(self.readings)} connections"
         return f"{self.stream.label} waits for {self.owed} {where}, {more}, runs {self.runs}"
 
     async def read(self, answer: Answer | None) -> Ending:
         """Read the stream to its end. Without an open connection, begin by resuming it."""
-        with self.world.waiting(lambda: self.state):
+        with self.context.waiting(lambda: self.state):
             return await self._read(answer)
 
     async def _read(self, answer: Answer | None) -> Ending:
@@ -118,7 +118,7 @@ class Reader:
                 return Ending.LEFT
             if how == "ended" and self.plan.yields and self.last and not self.last.is_released:
                 return Ending.TAKEN
-            if self.patience.is_over:
+            if self.deadline.is_over:
                 return self._hangs()
             if self.stream.id is None:
                 return Ending.NAMELESS
@@ -134,11 +134,11 @@ class Reader:
         self._retry = 0.0 if cut is None else cut.rest
         began = time.monotonic()
         try:
-            async with asyncio.timeout(max(0.1, self.patience.left)) as timer:
+            async with asyncio.timeout(max(0.1, self.deadline.left)) as timer:
                 how = await self._pieces(answer, reading, cut, timer)
         except Broken:
-            self.patience.strike()
-            self.world.ledger.counts["broken"] += 1
+            self.deadline.count_failure()
+            self.context.findings.counts["broken"] += 1
             how = "broken"
         except TimeoutError:
             how = self._silent(began)
@@ -163,14 +163,14 @@ class Reader:
             return await self._crawl(answer, reading, timer)
         async for piece in answer.pieces():
             if self.can_be_trimmed:
-                self.stream.may_be_trimmed = self.world.faults.forgot(self.stream.began)
+                self.stream.may_be_trimmed = self.context.faults.pruned_since(self.stream.began)
             if left > 0:
                 piece, left = piece[:left], max(0, left - len(piece))
             for event in parser.feed(piece):
                 self._take(reading, reading.take(event), timer)
                 moments.append(time.monotonic())
             if left == 0:
-                self.world.ledger.counts["cuts amid an event"] += parser.is_amid
+                self.context.findings.counts["cuts amid an event"] += parser.is_amid
                 return "cut"
             if self.plan.leave is not None and self.plan.leave():
                 return "left"
@@ -197,11 +197,11 @@ class Reader:
             self._heard(message, timer)
 
     def _heard(self, message: JSON, timer: asyncio.Timeout) -> None:
-        if self.owed and self.patience.left < self.patience.seconds - 1:
-            self.patience.renew()
-            timer.reschedule(asyncio.get_running_loop().time() + max(0.1, self.patience.left))
+        if self.owed and self.deadline.left < self.deadline.seconds - 1:
+            self.deadline.renew()
+            timer.reschedule(asyncio.get_running_loop().time() + max(0.1, self.deadline.left))
         if not self._is_ours(message):
-            self.world.ledger.tell("wrong", f"{self.stream.label}: of another call: {message}")
+            self.context.findings.add("wrong", f"{self.stream.label}: of another call: {message}")
         if "method" not in message:
             self.owed.discard(message.get("id"))
             if not self.owed:
@@ -227,13 +227,15 @@ class Reader:
         span = moments[-1] - moments[0]
         live = [moment for moment in moments[1:] if moment > moments[0] + SNAPSHOT]
         flows = len(live) < len(moments) - 2 and span >= FLOW and len(live) >= DENSE * span
-        self.world.ledger.hit("a", injected=1, observed=int(flows))
+        self.context.findings.count_fault("a", injected=1, observed=int(flows))
 
     def _silent(self, began: float) -> str:
         if not self.owed:
             waited = time.monotonic() - began
             what = f"is open {GOODBYE} s after its last response ({waited:.0f} s in all)"
-            self.world.ledger.tell("wrong", f"{self.stream.label}: stream {self.stream.id} {what}")
+            self.context.findings.add(
+                "wrong", f"{self.stream.label}: stream {self.stream.id} {what}"
+            )
             return "ended"
         return "silent"
 
@@ -241,16 +243,16 @@ class Reader:
 
     async def _resumed(self) -> Answer | Ending:
         attempt = 0
-        while not self.patience.is_over:
+        while not self.deadline.is_over:
             place = self.plan.place or self.session.somewhere
             try:
                 buffer = 4_096 if self.plan.crawl else None
                 cursor = self.stream.cursor_at(self.at)
                 answer = await self.session.resume(cursor, place(), buffer=buffer)
             except Broken:
-                self.patience.strike()
+                self.deadline.count_failure()
             else:
-                self.world.ledger.counts["resumes"] += 1
+                self.context.findings.counts["resumes"] += 1
                 if answer.status == 200 and answer.is_stream:
                     return answer
                 if answer.status == 405:
@@ -269,7 +271,7 @@ class Reader:
         except Broken:
             said = None
         if answer.status in LATER:
-            self.patience.strike()
+            self.deadline.count_failure()
         try:
             what = f"{self.stream.label}: GET after {self.stream.cursor_at(self.at)}"
             await self.session.check(answer.status, said, what)
@@ -279,6 +281,6 @@ class Reader:
 
     def _hangs(self) -> Ending:
         if self.owed:
-            self.world.ledger.tell("hanging", self.state)
+            self.context.findings.add("hanging", self.state)
             return Ending.HANGING
         return Ending.ANSWERED

@@ -35,16 +35,16 @@ class Session:
 
     def __init__(
         self,
-        world: CampaignContext,
+        context: CampaignContext,
         name: str,
         revision: str = NEWEST,
         *,
         secret: str | None = None,
         capabilities: JSON = ALL,
     ) -> None:
-        self.world, self.name, self.revision, self.secret = world, name, revision, secret
+        self.context, self.name, self.revision, self.secret = context, name, revision, secret
         self.capabilities = capabilities
-        self.rng = world.rng("session", name)
+        self.rng = context.rng("session", name)
         self.id: str | None = None
         self.path: str | None = None  # where messages are posted; None: where all is
         self.primes = revision in PRIMING
@@ -70,7 +70,7 @@ class Session:
         return self._count
 
     def somewhere(self) -> Address:
-        return self.rng.choice(self.places) if self.places else self.world.any(self.rng)
+        return self.rng.choice(self.places) if self.places else self.context.random_server(self.rng)
 
     # What may be repeated.
 
@@ -86,12 +86,12 @@ class Session:
         agreed = ((said or {}).get("result") or {}).get("protocolVersion")
         if self.id is None or agreed != self.revision:
             self._wrong(f"initialize was answered by {str(said)[:200]}")
-        await self.tell("notifications/initialized", to=to)
+        await self.notify("notifications/initialized", to=to)
         if self.rng.random() < 0.5:  # to be told which processes work on its calls
             level = {"jsonrpc": "2.0", "id": 1_000_000, "method": "logging/setLevel"}
             await self.repeated("POST", level | {"params": {"level": "info"}}, {200})
 
-    async def tell(self, method: str, to: Address | None = None, **params: Any) -> None:
+    async def notify(self, method: str, to: Address | None = None, **params: Any) -> None:
         await self.say({"jsonrpc": "2.0", "method": method, "params": params}, to=to)
 
     async def say(self, message: Any, to: Address | None = None) -> None:
@@ -121,15 +121,15 @@ class Session:
         self, method: str, message: Any, wanted: set[int], to: Address | None = None
     ) -> tuple[Answer, Any]:
         """Send a request until its status is one of ``wanted``. Raise ``Ended``."""
-        with self.world.waiting(lambda: f"{self.name}: {method} {_subject(message)}"):
+        with self.context.waiting(lambda: f"{self.name}: {method} {_subject(message)}"):
             return await self._repeated(method, message, wanted, to)
 
     async def _repeated(
         self, method: str, message: Any, wanted: set[int], to: Address | None
     ) -> tuple[Answer, Any]:
-        patience = self.world.patient()
+        deadline = self.context.new_deadline()
         attempt = 0
-        while not patience.is_over:
+        while not deadline.is_over:
             # The server of one's choice at first; whoever is there when it is not.
             target = to if to is not None and attempt < 2 else self.somewhere()
             if attempt and isinstance(message, dict) and "id" in message and "method" in message:
@@ -139,24 +139,26 @@ class Session:
                 answer = await request(target, method, self.headers, body, path=self.path)
                 said = await answer.json()
             except Broken:
-                patience.strike()
+                deadline.count_failure()
             else:
                 if answer.status in wanted:
                     return answer, said
                 await self.check(answer.status, said, f"{method} {_subject(message)}")
-                patience.strike()
+                deadline.count_failure()
             attempt += 1
             await pause(self.rng, attempt)
-        self.world.ledger.tell("hanging", f"{self.name}: nobody takes {method} {_subject(message)}")
+        self.context.findings.add(
+            "hanging", f"{self.name}: nobody takes {method} {_subject(message)}"
+        )
         raise Ended(0)
 
     # What a status means.
 
     async def check(self, status: int, said: Any, what: str) -> None:
         """Return if the request may be repeated. Else raise ``Ended``, and report the status."""
-        self.world.ledger.counts[f"status {status}"] += 1
+        self.context.findings.counts[f"status {status}"] += 1
         if status in LATER:
-            if status == 500 and self.world.is_quiet:
+            if status == 500 and self.context.is_quiet:
                 self._wrong(f"{what} was answered by 500: {str(said)[:200]}")
             return
         if status == 401 and self.renew is not None:
@@ -167,7 +169,7 @@ class Session:
         raise Ended(status)
 
     def _wrong(self, what: str) -> None:
-        self.world.ledger.tell("wrong", f"{self.name} ({self.revision}): {what}")
+        self.context.findings.add("wrong", f"{self.name} ({self.revision}): {what}")
 
 
 def _subject(message: Any) -> str:

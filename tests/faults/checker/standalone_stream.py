@@ -11,8 +11,8 @@ from .sessions import Ended, Session
 
 async def opened(session: Session, to: Address | None = None) -> Answer:
     """Open a standalone stream of the session. Raise ``Ended``."""
-    patience, attempt = session.world.patient(), 0
-    while not patience.is_over:
+    deadline, attempt = session.context.new_deadline(), 0
+    while not deadline.is_over:
         try:
             answer = await session.resume(None, to if to and attempt < 3 else session.somewhere())
         except Broken:
@@ -21,7 +21,7 @@ async def opened(session: Session, to: Address | None = None) -> Answer:
             if answer.status == 200 and answer.is_stream:
                 return answer
             await session.check(answer.status, None, "GET")
-            patience.strike()
+            deadline.count_failure()
         attempt += 1
         await pause(session.rng, attempt)
     raise Ended(0)
@@ -31,14 +31,14 @@ class StandaloneStream(Reader):
     """Reads a standalone stream, which has no end. The server may replace it by a new one."""
 
     def __init__(self, session: Session, label: str) -> None:
-        super().__init__(session, Stream(session.world.ledger, label), ["no end"])
+        super().__init__(session, Stream(session.context.findings, label), ["no end"])
         self.news: list[JSON] = []
         self.hear = self.news.append
 
     async def once(self, answer: Answer) -> str:
         """Read one connection. Return "released" if the server asked the client to reconnect."""
-        self.patience.seconds = 3_600
-        self.patience.renew()
+        self.deadline.seconds = 3_600
+        self.deadline.renew()
         how = await self._connection(answer)
         return "released" if how == "ended" and self.last and self.last.is_released else how
 

@@ -33,7 +33,7 @@ META = {
 class StatelessClient:
     """Sends requests of one client, each until it is answered."""
 
-    world: CampaignContext
+    context: CampaignContext
     rng: random.Random
     secret: str | None
     attempts: int = 0  # of the last request, which servers may have worked on
@@ -44,27 +44,27 @@ class StatelessClient:
 
     async def call(self, label: str, params: JSON, cuts: list[Cut]) -> JSON | None:
         """Send a request until it has a response, and return it. None if there is none in time."""
-        patience, self.attempts = self.world.patient(), 0
+        deadline, self.attempts = self.context.new_deadline(), 0
         count = 0
-        while not patience.is_over:
+        while not deadline.is_over:
             cut = cuts.pop(0) if cuts else None
             response = await self.attempt(label, params, cut)
             if response is not None:
                 return response
-            patience.strike()
+            deadline.count_failure()
             count += 1
             await pause(self.rng, count)
-        self.world.ledger.tell("hanging", f"{label}: nobody answers")
+        self.context.findings.add("hanging", f"{label}: nobody answers")
         return None
 
     async def attempt(self, label: str, params: JSON, cut: Cut | None = None) -> JSON | None:
         """Try once. Return the response, or None if the request may be repeated."""
-        self.world.ledger.counts["calls"] += 1
+        self.context.findings.counts["calls"] += 1
         id, token = self.rng.randrange(10**9), f"t{self.rng.randrange(10**9)}"
         params = params | {"_meta": META | {"progressToken": token}}
         message = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
         try:
-            self.place = self.world.any(self.rng)
+            self.place = self.context.random_server(self.rng)
             answer = await request(
                 self.place, "POST", self._headers(params),
                 json.dumps(message).encode(),
@@ -97,27 +97,27 @@ class StatelessClient:
                 return None
             left -= len(piece) if left > 0 else 0
             found += [json.loads(event.data) for event in parser.feed(piece) if event.data]
-            self.world.ledger.counts["events"] += 1
+            self.context.findings.counts["events"] += 1
         return found
 
     def _response(
         self, label: str, answer: Answer, found: list[JSON] | None, id: int, token: str
     ) -> JSON | None:
-        ledger = self.world.ledger
-        ledger.counts[f"status {answer.status}"] += answer.status != 200
+        findings = self.context.findings
+        findings.counts[f"status {answer.status}"] += answer.status != 200
         if found is None or answer.status in LATER:
             return None
         responses = [one for one in found if "method" not in one and one.get("id") == id]
         if len(responses) != 1 or found[-1] is not responses[0]:
             kind = "lost" if not responses else "duplicated"
-            ledger.tell(kind, f"{label}: {len(responses)} responses, status {answer.status}")
+            findings.add(kind, f"{label}: {len(responses)} responses, status {answer.status}")
             return None
         if "retryAfter" in str(responses[0].get("error", {}).get("data")):
             return None  # the server is about to end
         told = [one["params"] for one in found if one.get("method") == "notifications/progress"]
         mine = [params for params in told if params["progressToken"] == token]
         if len(mine) != len(told):
-            ledger.tell("wrong", f"{label}: progress of another call")
+            findings.add("wrong", f"{label}: progress of another call")
         self.said += [params.get("message", "") for params in mine]
         self.progress += [params["progress"] for params in mine]
         return responses[0]

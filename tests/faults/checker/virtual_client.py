@@ -17,21 +17,21 @@ OLDER = ("2025-06-18", "2025-03-26")
 class VirtualClient:
     """A client of the campaign, with its number."""
 
-    def __init__(self, world: CampaignContext, number: int) -> None:
-        self.world, self.number = world, number
-        self.rng: random.Random = world.rng("person", number)
+    def __init__(self, context: CampaignContext, number: int) -> None:
+        self.context, self.number = context, number
+        self.rng: random.Random = context.rng("person", number)
         self.secret: str | None = None
         self.sessions: list[Session] = []
         self._count = self._opened = 0
 
     async def arrive(self) -> None:
         """Get an access token."""
-        given = await control.ask(self.world, "token", user=f"person-{self.number}")
+        given = await control.ask(self.context, "token", user=f"person-{self.number}")
         self.secret = given["secret"]
 
     def seed(self) -> str:
         self._count += 1
-        return f"{self.world.seed}-{self.number}-{self._count}"
+        return f"{self.context.seed}-{self.number}-{self._count}"
 
     async def session(self, revision: str | None = None, **options: object) -> Session:
         """Open a session, usually of the newest revision with sessions."""
@@ -39,7 +39,7 @@ class VirtualClient:
             revision = NEWEST if self.rng.random() < 0.8 else self.rng.choice(OLDER)
         name = f"{self.number}.{self._opened}"
         self._opened += 1
-        session = Session(self.world, name, revision, secret=self.secret)
+        session = Session(self.context, name, revision, secret=self.secret)
         self.sessions.append(session)
         await session.open()
         return session

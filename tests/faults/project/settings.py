@@ -53,7 +53,7 @@ def server() -> dict[str, Any]:
 
 LOG = "mcp" if DATABASE == "sqlite" else "default"
 DATABASES = files() if DATABASE == "sqlite" else {"default": server()}
-DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
+DATABASE_ROUTERS = ["django_mcp.storage.router.StorageRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LAYERS: dict[str, dict[str, Any]] = {
@@ -91,7 +91,7 @@ DJANGO_MCP = {
     "SESSIONS": 100_000,
     # Less than clocks are wrong by, where the database tells the time.
     "SESSION_LIFETIME": 86_400 if DATABASE == "sqlite" else 1_800,
-    "RATES": {"calls": None, "completions": None, "log": None, "progress": None},
+    "THROTTLES": {"calls": None, "completions": None, "log": None, "progress": None},
 }
 LOGGING = {
     "version": 1,

@@ -143,12 +143,12 @@ ROWS = (
     Mutation(
         "T11", "only schemes that the project names",
         (Edit(REDIRECTS, "if parts.scheme not in {name.lower() for name in "
-              "settings.REDIRECT_SCHEMES} - NEVER:", "if not parts.scheme:"),),
+              "settings.REDIRECT_SCHEMES} - BROWSER_SCHEMES:", "if not parts.scheme:"),),
         ("test_custom_scheme_must_be_in_both_settings",),
     ),
     Mutation(
         "T11", "no setting lets a script in",
-        (Edit(REDIRECTS, " - NEVER:", ":"),),
+        (Edit(REDIRECTS, " - BROWSER_SCHEMES:", ":"),),
         ("test_script_schemes_are_rejected_whatever_the_settings_say",),
     ),
     Mutation(
@@ -159,8 +159,9 @@ ROWS = (
     ),
     Mutation(
         "T11", "metadata is short",
-        (Edit(REGISTER, "    body = request.read(MAX_BODY_BYTES + 1)\n"
-              "    if len(body) > MAX_BODY_BYTES:", "    body = request.read()\n    if False:"),),
+        (Edit(REGISTER, "    body = request.read(MAX_METADATA_BYTES + 1)\n"
+              "    if len(body) > MAX_METADATA_BYTES:",
+              "    body = request.read()\n    if False:"),),
         ("test_large_registration_is_rejected",),
     ),
     Mutation(
@@ -171,14 +172,14 @@ ROWS = (
     ),
     Mutation(
         "T12", "a name is one short printable line",
-        (Edit(CLIENTS, "    return printable(value, MAX_NAME_LENGTH)",
-              "    return value[:MAX_NAME_LENGTH]"),),
+        (Edit(CLIENTS, "    return printable(value, MAX_CLIENT_NAME_LENGTH)",
+              "    return value[:MAX_CLIENT_NAME_LENGTH]"),),
         ("test_client_name_is_stored_as_one_short_printable_line",),
         by="assert |AssertionError|UnicodeEncodeError|ValueError",
     ),
     Mutation(
         "T12", "links are safe to follow, or not kept",
-        (Edit(CLIENTS, "if is_https and not uri_problem(value) else", "if True else"),),
+        (Edit(CLIENTS, "if is_https and not redirect_uri_problem(value) else", "if True else"),),
         ("test_unsafe_links_of_a_client_are_not_stored",),
     ),
     Mutation(

@@ -92,7 +92,7 @@ ROWS = (
     ),
     Mutation(
         "T14", "documents are sent as JSON",
-        (Edit(FETCH, "if not JSON.fullmatch(media_type):", "if False:"),),
+        (Edit(FETCH, "if not JSON_MEDIA_TYPE.fullmatch(media_type):", "if False:"),),
         NO_DOCUMENT,
     ),
     Mutation(
@@ -240,8 +240,8 @@ ROWS = (
     ),
     Mutation(
         KEY, "who has a key has no other way",
-        (Edit(ASSERTION, "return found is not None and found.auth_method == client_metadata.KEY",
-              "return False"),),
+        (Edit(ASSERTION, "return found is not None and found.auth_method == "
+              "client_metadata.AUTH_METHOD_PRIVATE_KEY", "return False"),),
         ("test_client_with_a_key_cannot_authenticate_otherwise",),
     ),
     Mutation(

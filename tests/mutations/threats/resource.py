@@ -20,11 +20,11 @@ ELSEWHERE = ("test_token_for_another_resource_is_rejected",)
 # A principal has the token.
 KEEPS_TOKEN = Edit(
     "auth/principal.py",
-    "            found[n] = None if row is None else principal_of(row, requests[n][1])",
-    "            known = row and principal_of(row, requests[n][1])\n"
-    "            auth = known and Auth("
+    "                found[n] = None if row is None else self.principal_of(row, requests[n][1])",
+    "                known = row and self.principal_of(row, requests[n][1])\n"
+    "                auth = known and Auth("
     "known.auth.scopes, known.auth.application, key=requests[n][0])\n"
-    "            found[n] = known and Principal(known.user, auth)",
+    "                found[n] = known and Principal(known.user, auth)",
 )
 
 ROWS = (
@@ -186,8 +186,8 @@ ROWS = (
     ),
     Mutation(
         "T20", "this machine's own names are for development",
-        (Edit(GUARDS, "return LOCAL if project.DEBUG and not hosts else hosts",
-              "return (*LOCAL, *hosts)"),),
+        (Edit(GUARDS, "return HOSTS_UNDER_DEBUG if project.DEBUG and not hosts else hosts",
+              "return (*HOSTS_UNDER_DEBUG, *hosts)"),),
         ("test_localhost_origin_is_rejected_unless_in_development",),
     ),
     Mutation(
@@ -258,7 +258,7 @@ ROWS = (
     ),
     Mutation(
         "T24", "it is looked at by itself",
-        (Edit("calls/callers.py", "                await self._try()\n", ""),),
+        (Edit("calls/callers.py", "                await self._check_and_log_errors()\n", ""),),
         ("test_revocations_are_checked_periodically",),
         by=STREAMS,
     ),

@@ -22,9 +22,9 @@ DATABASES = {
     "default": sqlite(FOLDER / "db.sqlite3"),
     "mcp": sqlite(FOLDER / "mcp.sqlite3"),
 }
-DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
+DATABASE_ROUTERS = ["django_mcp.storage.router.StorageRouter"]
 DATA_UPLOAD_MAX_MEMORY_SIZE = 200_000
-DJANGO_MCP = {"DATABASE": "mcp", "KEEPALIVE": 1, "RATES": {"calls": None}}
+DJANGO_MCP = {"DATABASE": "mcp", "KEEPALIVE": 1, "THROTTLES": {"calls": None}}
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

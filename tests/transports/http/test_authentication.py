@@ -18,9 +18,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 import django_mcp as mcp
+from django_mcp.calls import audit
+from django_mcp.calls.throttling import ProcessCounts
 from django_mcp.conf import settings as ours
 from django_mcp.declarations.server import Server
-from django_mcp.models import Session, Token
+from django_mcp.declarations.throttles import Rate
+from django_mcp.models import AuditEntry, Session, Token
 from django_mcp.runtime import threads
 from django_mcp.runtime.thread_pools import ThreadPool
 from django_mcp.transports.http.authentication import MAX_TOKEN_LENGTH, bearer, challenge
@@ -83,13 +86,13 @@ def test_authentication_takes_one_query_and_few_thread_jobs(
 def jobs(monkeypatch):
     """Record every job that is submitted to a thread pool."""
     hops = []
-    submit = ThreadPool._submit
+    submit = ThreadPool.submit
 
-    def counted(self, job):
+    def counted(self, *given, **named):
         hops.append(self.name)
-        return submit(self, job)
+        return submit(self, *given, **named)
 
-    monkeypatch.setattr(ThreadPool, "_submit", counted)
+    monkeypatch.setattr(ThreadPool, "submit", counted)
     return hops
 
 
@@ -309,6 +312,25 @@ def test_anonymous_request_for_a_private_name_is_challenged(http, revision, work
     assert answers[0] == answers[1]
     arguments = {"arguments": {"name": "x"}} if method == "tools/call" else {}
     assert client.request(method, **{key: public}, **arguments)
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_anonymous_calls_of_private_and_unknown_names_leave_the_same_records(
+    http, revision, work, server, method, monkeypatch, caplog
+):
+    """Attack: tell private names by the time of an INSERT, or fill the database with rows."""
+    monkeypatch.setattr(audit, "REJECTED_PER_CALLER", Rate(4, 60))
+    monkeypatch.setattr(audit, "_rejected", ProcessCounts())
+    caplog.set_level("INFO", logger="django_mcp.calls")
+    server.audit = True
+    server._catalog.tools["whoami"].audit = False
+    client = http(server=server, revision=revision)
+    key, private, _, unknown = NAMES[method]
+    for name in 3 * (private, unknown):
+        challenged(client.start(method, **{key: name}))
+    entries = AuditEntry.objects.order_by("pk").values_list("name", "outcome", "user")
+    assert list(entries) == 2 * [(private, "denied", None), (unknown, "denied", None)]
+    assert caplog.text.count("name='' outcome=denied") == 6
 
 
 MIXED = {  # kind -> the server's only private thing is of it

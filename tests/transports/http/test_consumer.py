@@ -76,7 +76,9 @@ def test_requests_before_migrate_get_503_with_the_command(
     assert exchange.refused == (503, -32603)
     assert "manage.py migrate" in exchange.error["message"]
     assert exchange.headers["retry-after"]
-    (told,) = [one for one in caplog.records if one.name == "django_mcp" and one.levelno >= 30]
+    (told,) = [
+        one for one in caplog.records if one.name.startswith("django_mcp") and one.levelno >= 30
+    ]
     assert "manage.py migrate" in told.message and not told.exc_info
 
 
@@ -85,7 +87,7 @@ def test_requests_before_migrate_get_503_with_the_command(
 
 def test_rate_limit_is_a_tool_error_or_status_503(http, revision, settings, server):
     """As documented in ``docs/how-to/http.md``."""
-    settings.DJANGO_MCP = {**settings.DJANGO_MCP, "RATES": {"calls": "1/100"}}
+    settings.DJANGO_MCP = {**settings.DJANGO_MCP, "THROTTLES": {"calls": "1/month"}}
     server.tool(permission=mcp.PUBLIC, name="act")(lambda request: "done")
     server.prompt(permission=mcp.PUBLIC, name="say")(lambda request: "said")
     client = http(server=server, revision=revision)
@@ -93,11 +95,11 @@ def test_rate_limit_is_a_tool_error_or_status_503(http, revision, settings, serv
     assert (first.status, beyond.status) == (200, 200)
     results = [response(exchange) for exchange in (first, beyond)]
     assert [bool(one.get("isError")) for one in results] == [False, True]
-    assert "Too many calls. Try again in 100 s." in results[1]["content"][0]["text"]
+    assert "Too many calls: 1 per 30 days. Try again in" in results[1]["content"][0]["text"]
     prompt = client.start("prompts/get", name="say").wait()
-    assert (prompt.status, prompt.headers["retry-after"]) == (503, "100")
-    error = prompt.messages[-1]["error"]
-    assert error["code"] == -32603 and error["data"] == {"retryAfter": 100}
+    error, seconds = prompt.messages[-1]["error"], prompt.headers["retry-after"]
+    assert prompt.status == 503 and 0 < int(seconds) <= 30 * 86_400
+    assert error["code"] == -32603 and error["data"] == {"retryAfter": int(seconds)}
 
 
 # Content negotiation.

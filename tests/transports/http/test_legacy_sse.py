@@ -16,7 +16,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 import django_mcp as mcp
-from django_mcp.calls.callers import revocations
+from django_mcp.calls.callers import revocation_checker
 from django_mcp.changes.feed import change_feed
 from django_mcp.declarations import server as declared
 from django_mcp.exceptions import Busy
@@ -658,7 +658,7 @@ def test_revocation_ends_connection_and_calls(connect, alice):
 def test_narrower_token_cannot_resume_the_stream(connect, alice, monkeypatch, check, status):
     client = connect(token_of(alice))
     client.text("whoami")
-    asked = {"calls": "covers", "news": "may_hear"}[check]
+    asked = {"calls": "covers", "news": "may_read_notifications"}[check]
     monkeypatch.setattr(transport, asked, lambda *args: False)
     assert client.open_stream(client.last).wait().status == status
 
@@ -703,7 +703,7 @@ def test_stream_resumed_during_shutdown_ends_at_once(client, gate):
 
 
 async def looked() -> None:
-    await revocations().look()
+    await revocation_checker().check()
 
 
 def test_message_possibly_stored_during_shutdown_is_not_rejected_as_retryable(client, monkeypatch):

@@ -14,7 +14,13 @@ from django.contrib.auth.models import UserManager
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 
-from django_mcp.auth.principal import LookupVerifier, Principal, _grouped, batch_of, batched
+from django_mcp.auth.principal import (
+    LookupVerifier,
+    Principal,
+    RowVerifier,
+    _grouped,
+    takes_several,
+)
 from django_mcp.conf import settings
 from django_mcp.exceptions import Busy
 from django_mcp.models import Token
@@ -22,7 +28,6 @@ from django_mcp.runtime import threads
 from django_mcp.storage import sessions
 from django_mcp.transports.http import lookups
 from django_mcp.transports.http.lookups import LookupQueue
-from django_mcp.verifiers import personal_tokens
 from django_mcp.verifiers.personal_tokens import PersonalAccessTokens
 
 pytestmark = pytest.mark.django_db
@@ -37,19 +42,15 @@ class Gate:
         self.opened, self.batches = threading.Event(), []
         gate = self
 
-        def look_up_all(requests):
-            tokens = [token for token, _ in requests]
-            gate.batches.append(tokens)
-            if "blocked" in tokens:
-                assert gate.opened.wait(SECONDS)
-            if "breaks the query" in tokens:
-                raise ValueError("a row that cannot be read")
-            return [ValueError(token) if token == "bad" else None for token in tokens]
-
-        class GateVerifier(LookupVerifier):
-            @batched(look_up_all)
-            def lookup(self, token: str, server: Any) -> Principal | None:
-                raise AssertionError("several tokens are looked up")
+        class GateVerifier(RowVerifier):
+            def look_up_all(self, requests):
+                tokens = [token for token, _ in requests]
+                gate.batches.append(tokens)
+                if "blocked" in tokens:
+                    assert gate.opened.wait(SECONDS)
+                if "breaks the query" in tokens:
+                    raise ValueError("a row that cannot be read")
+                return [ValueError(token) if token == "bad" else None for token in tokens]
 
         self.verifier = GateVerifier()
 
@@ -114,7 +115,7 @@ def test_wrapper_around_a_lookup_is_not_bypassed(gate):
         def lookup(self, token, server):
             return None
 
-    assert batch_of(gate.verifier) is not None and batch_of(Stricter()) is None
+    assert takes_several(gate.verifier) and not takes_several(Stricter())
 
 
 async def test_waiting_lookups_share_one_job(all_jobs_run, find, gate, alice, bob):
@@ -147,7 +148,7 @@ async def test_requests_with_the_same_token_get_their_own_user(all_jobs_run, fin
 def test_tokens_are_found_by_one_query(alice, bob, server):
     requests = [(make_token(user), server) for user in (alice, bob, alice)]
     with CaptureQueriesContext(connection) as queries:
-        found = batch_of(PersonalAccessTokens())(requests)
+        found = PersonalAccessTokens().look_up_all(requests)
     assert [one.user for one in found] == [alice, bob, alice] and len(queries) == 1
 
 
@@ -259,7 +260,7 @@ def test_overridden_lookup_is_not_bypassed(alice, server, stricter_class):
     patched.lookup = lambda token, server: None
     verifier = {"subclass": Subclass(), "mixin": Mixed(), "instance": patched}[stricter_class]
     assert verifier.lookup(make_token(alice), server) is None
-    assert batch_of(verifier) is None and batch_of(PersonalAccessTokens())
+    assert not takes_several(verifier) and takes_several(PersonalAccessTokens())
 
 
 def test_verifier_that_delegates_to_another_is_asked_itself(settings):
@@ -311,7 +312,7 @@ def test_user_of_a_repeated_token_has_columns_of_its_own(alice, server):
     """Attack: change the user of a concurrent call by changing one's own."""
     secret = make_token(alice)
     Token.objects.update(scopes=["mcp"])
-    rows = personal_tokens._rows([secret, secret])
+    rows = PersonalAccessTokens().find([secret, secret])
     assert rows[0].scopes == rows[1].scopes == ["mcp"]
     assert rows[0].scopes is not rows[1].scopes and rows[0].user is not rows[1].user
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 import django_mcp as mcp
 from django_mcp.auth.principal import anonymous
 from django_mcp.storage import calls, event_log, retention, sessions, streams
-from django_mcp.transports.http.streams import event_id, resumed
+from django_mcp.transports.http.streams import event_id, resume_stream
 
 from ...storage import rows
 
@@ -22,11 +22,11 @@ def test_resumption_in_an_ended_session_raises_session_ended():
     session = rows.session()
     stream = streams.open(session, pending_responses=1)
     cursor = event_id(stream.pk, 0)
-    assert resumed(mcp.server, session, anonymous(), cursor).stream == stream.pk
-    assert resumed(mcp.server, session, anonymous(), event_id(stream.pk + 1, 0)) is None
+    assert resume_stream(mcp.server, session, anonymous(), cursor).stream == stream.pk
+    assert resume_stream(mcp.server, session, anonymous(), event_id(stream.pk + 1, 0)) is None
     sessions.end(session)
     with pytest.raises(sessions.SessionEnded):
-        resumed(mcp.server, session, anonymous(), cursor)
+        resume_stream(mcp.server, session, anonymous(), cursor)
     assert streams.states([stream.pk]) == {}
 
 
@@ -53,7 +53,7 @@ def trimmed(session, *ids, said=3):
 
 def given(session, stream, after):
     """Return the numbered messages that a resuming client gets, or ``None`` at the end."""
-    at = resumed(mcp.server, session, anonymous(), event_id(stream.pk, after))
+    at = resume_stream(mcp.server, session, anonymous(), event_id(stream.pk, after))
     if at.is_over:
         return None
     found = event_log.read(stream.pk, after) if at.given is None else at.given

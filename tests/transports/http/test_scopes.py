@@ -15,9 +15,13 @@ from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
 import django_mcp as mcp
+from django_mcp import signals
 from django_mcp.auth.principal import Auth, LookupVerifier, Principal, key_parts
+from django_mcp.calls import audit
 from django_mcp.calls.callers import SessionCaller, covers
-from django_mcp.models import Call, Event, Session, Stream
+from django_mcp.calls.throttling import ProcessCounts
+from django_mcp.declarations.throttles import Rate
+from django_mcp.models import AuditEntry, Call, Event, Session, Stream
 from django_mcp.storage import sessions
 from django_mcp.transports.http import security
 from tests.announcing import Announcement, announce
@@ -141,12 +145,12 @@ def test_challenge_names_the_missing_scope_and_the_metadata(
     exchange = calling(client, "change")
     assert challenged(exchange) == {
         "realm": scoped_server.name, "error": "insufficient_scope", "scope": "change",
-        "error_description": "The token is too narrow for this.", "resource_metadata": METADATA,
+        "error_description": "The token lacks scopes for this.", "resource_metadata": METADATA,
     }  # fmt: skip
     assert exchange.headers["content-type"] == "application/json"
     (message,) = exchange.messages
     assert message["error"] == {
-        "code": -32600, "message": "The token is too narrow for this. It needs: change.",
+        "code": -32600, "message": "The token lacks scopes for this. It needs: change.",
     }  # fmt: skip
     assert runs == []
 
@@ -304,6 +308,54 @@ def test_listen_is_challenged_once_for_all_its_uris(http, scoped_server, alice):
     uris = ["note://one", "model://shop/company/1", "note://hidden", "note://nothing"]
     exchange = client.start("subscriptions/listen", notifications={"resourceSubscriptions": uris})
     assert refused(exchange) == ["view", "change"]
+
+
+@pytest.mark.parametrize(("method", "params", "name", "needed"), [
+    ("tools/call", {"name": "change", "arguments": {}}, "change", "change"),
+    ("prompts/get", {"name": "poem"}, "poem", "view"),
+    ("resources/read", {"uri": "page://x"}, "page://{name}", "view"),
+])  # fmt: skip
+def test_challenged_call_is_audited_logged_and_signalled(
+    http, revision_with_403, scoped_server, alice, caplog, received, method, params, name, needed
+):
+    scoped_server.audit = True
+    caplog.set_level("INFO", logger="django_mcp.calls")
+    client = http("alice/basic/app", server=scoped_server, revision=revision_with_403)
+    assert refused(client.start(method, **params)) == [needed]
+    (entry,) = AuditEntry.objects.all()
+    assert (entry.method, entry.name, entry.outcome) == (method, name, "denied")
+    assert (entry.username, entry.error) == ("alice", "InsufficientScope")
+    assert (entry.session is None) == (revision_with_403 == "2026-07-28")
+    assert f"method={method} name={name!r} outcome=denied" in caplog.text
+    assert received == [("started", name, None), ("finished", name, "denied")]
+
+
+@pytest.fixture
+def received():
+    """The signals about calls: the name of the call and its outcome."""
+    found = []
+
+    def note_start(record, **kwargs):
+        found.append(("started", record.name, record.outcome))
+
+    def note_end(record, **kwargs):
+        found.append(("finished", record.name, record.outcome))
+
+    signals.call_started.connect(note_start)
+    signals.call_finished.connect(note_end)
+    yield found
+    signals.call_started.disconnect(note_start)
+    signals.call_finished.disconnect(note_end)
+
+
+def test_challenged_calls_have_a_limit_of_audit_entries(http, scoped_server, alice, monkeypatch):
+    monkeypatch.setattr(audit, "REJECTED_PER_CALLER", Rate(2, 60))
+    monkeypatch.setattr(audit, "_rejected", ProcessCounts())
+    scoped_server.audit = True
+    client = http("alice/basic/app", server=scoped_server)
+    for _ in range(4):
+        assert refused(calling(client, "change")) == ["change"]
+    assert AuditEntry.objects.count() == 2
 
 
 # Requests without a challenge.
@@ -505,6 +557,8 @@ def batch(client, *calls):
 
 
 def test_batch_is_rejected_with_all_missing_scopes(http, scoped_server, alice, runs):
+    """Only the calls that lack a scope were denied. The others were not made."""
+    scoped_server.audit = True
     client = http("alice/basic/app", server=scoped_server, revision="2025-03-26")
     exchange = client.post(batch(
         client, ("tools/call", {"name": "hello"}), ("tools/call", {"name": "work"}),
@@ -512,6 +566,8 @@ def test_batch_is_rejected_with_all_missing_scopes(http, scoped_server, alice, r
         ("tools/call", {"name": "forbidden"}), ("tools/call", {"name": "unheard"}),
     ))  # fmt: skip
     assert refused(exchange) == ["change", "view"]
+    denied = AuditEntry.objects.filter(outcome="denied").values_list("name", flat=True)
+    assert sorted(denied) == ["change", "poem", "work"] and AuditEntry.objects.count() == 3
     assert runs == [] and not Call.objects.exists() and not Event.objects.exists()
 
 
@@ -578,7 +634,7 @@ def test_call_is_accessible_to_tokens_with_at_least_its_scopes(
     settings, alice, begun, shown, has_run_before
 ):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"SCOPES": SCOPES | MORE}
-    scopes = SessionCaller.of(Principal(alice, auth_of(begun))).scopes
+    scopes = SessionCaller.from_principal(Principal(alice, auth_of(begun))).scopes
     assert covers(Principal(alice, auth_of(shown)), scopes) is has_run_before
 
 

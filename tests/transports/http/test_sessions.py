@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from django.conf import settings
@@ -298,7 +299,7 @@ def test_run_after_an_answer_has_the_host_of_the_call(http, server, says, settin
 
     @server.tool(permission=mcp.PUBLIC)
     def where(request: mcp.Request) -> str:
-        hosts.append((request.host, request.http.get_host()))
+        hosts.append((request._host, request.http.get_host()))
         return str(request.elicit("Really?", bool))
 
     yes = {"elicitation/create": lambda params: {"action": "accept", "content": {"answer": True}}}
@@ -496,12 +497,12 @@ def test_notification_is_kept_if_the_client_leaves_before_its_stream_opens(
     begun = threading.Event()
 
     def slow(*args, **kwargs):
-        stream = resuming.begun(*args, **kwargs)
+        stream = resuming.open_stream(*args, **kwargs)
         begun.set()
         gate.wait(1)  # the disconnect waits for jobs, but for a shorter time
         return stream
 
-    monkeypatch.setattr(transport, "begun", slow)
+    monkeypatch.setattr(transport, "open_stream", slow)
     second = newest.listen()
     second.until(begun.is_set)
     second.leave()
@@ -533,7 +534,7 @@ def test_notification_is_kept_if_the_stream_cannot_be_written(newest, monkeypatc
 def test_notification_is_sent_by_another_process_after_a_crash(newest):
     changed(newest, "tools")
     newest.sleep(0.1)
-    encode_marks = broadcaster.encoder_of(session := Session.objects.get())
+    encode_marks = partial(broadcaster.encode_marks, (session := Session.objects.get()).revision)
     streams.open(session, standalone=True, encode_marks=encode_marks, nonce="a")
     exchange = listening(newest)
     exchange.until(lambda: exchange.messages)
@@ -546,12 +547,12 @@ def test_standalone_stream_is_opened_once_after_an_unknown_commit(newest, monkey
 
     def broken(*args, **kwargs):
         attempts.append(kwargs["is_retry"])
-        stream = resuming.begun(*args, **kwargs)
+        stream = resuming.open_stream(*args, **kwargs)
         if len(attempts) == 1:
             raise OperationalError("nobody knows")
         return stream
 
-    monkeypatch.setattr(transport, "begun", broken)
+    monkeypatch.setattr(transport, "open_stream", broken)
     exchange = listening(newest)
     exchange.until(lambda: exchange.messages)
     assert attempts == [False, True] and len(exchange.messages) == Stream.objects.count() == 1

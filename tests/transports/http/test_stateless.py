@@ -604,7 +604,7 @@ def test_idle_listen_sends_keepalives(http, server, work, settings):
 
 
 def test_number_of_listens_is_limited(http, server, work, monkeypatch):
-    monkeypatch.setattr("django_mcp.transports.http.stateless.MAX_LISTENS", 2)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.MAX_LISTENS_PER_PROCESS", 2)
     client = http(server=server)
     first = [listening(client, toolsListChanged=True) for _ in range(2)]
     exchange = client.start("subscriptions/listen", notifications={}).wait()

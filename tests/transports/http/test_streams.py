@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from django_mcp.calls.callers import revocations
+from django_mcp.calls.callers import revocation_checker
 from django_mcp.calls.recovery import LOST
 from django_mcp.calls.session_calls import call_manager
 from django_mcp.models import Call, Session, Stream, Token
@@ -254,7 +254,7 @@ def test_session_has_no_current_stream_after_shutdown(http, server, secret):
 
 
 async def look():
-    await revocations().look()
+    await revocation_checker().check()
 
 
 def revoke_access(client, alice, how):
@@ -345,11 +345,14 @@ def test_revocation_stops_a_call_without_a_session(http, server, secret, alice, 
 def test_revocation_stops_a_call_that_is_not_stored_yet(http, server, secret, alice):
     with given(JSON_GRACE=60):
         client = http(secret, server=server, revision="2025-11-25")
+        calls = manager_of(client)
         exchange = client.start("tools/call", name="look", arguments={})
-        client.sleep(0.05)
+        (running,) = client.until(calls.running)
         revoke_access(client, alice, "token")
         assert exchange.wait().status == 401
-    assert not manager_of(client).running()
+        # Threads of a cancelled call may still be busy when its client gets the response.
+        client.until(lambda: not calls.running())
+    assert running.row is None and running.response is None
 
 
 def manager_of(client):
@@ -391,7 +394,7 @@ def test_revocation_ends_a_parked_call(http, server, secret, alice):
 
     async def late():
         later = timezone.now() + timedelta(hours=1)
-        for one in await run_with_retries(lambda: calls.overdue(later, lease.hold())):
+        for one in await run_with_retries(lambda: calls.time_out_questions(later, lease.hold())):
             call_manager().handle_timeout(one)
 
     client.run(late())

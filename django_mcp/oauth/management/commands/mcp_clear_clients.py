@@ -21,10 +21,9 @@ ROWS_PER_BATCH = 500
 
 class Command(BaseCommand):
     help = (
-        "Delete clients that registered themselves more than UNUSED seconds ago and that no user "
-        "has authorized since, and clients that registered themselves, were authorized, and were "
-        "not used for 90 days. Clients with a valid token and blocked clients are kept. "
-        "Records of client activity are deleted after 90 days."
+        "Delete OAuth clients that registered themselves and were not authorized within UNUSED "
+        "seconds, and those that were not used for 90 days. Also delete records of client activity "
+        "older than 90 days. Clients with a valid token and blocked clients are kept."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -12,12 +12,12 @@ from ..virtual_client import VirtualClient
 
 async def batch(person: VirtualClient) -> None:
     rng, session = person.rng, await person.session("2025-03-26")
-    patience = person.world.patient()
+    deadline = person.context.new_deadline()
     calls = [_wanted(person) for _ in range(rng.choice((2, 3, 4)))]
     attempt = 0
-    while not patience.is_over and not await _attempted(session, calls, attempt):
+    while not deadline.is_over and not await _attempted(session, calls, attempt):
         attempt += 1
-        patience.strike()
+        deadline.count_failure()
         await pause(rng, attempt)
     await session.close()
 
@@ -35,7 +35,7 @@ async def _attempted(session: Session, calls: list[ExpectedCall], attempt: int) 
     issued = [made(session, wanted, attempt) for wanted in calls]
     for other in issued[1:]:
         other.stream = issued[0].stream
-    session.world.ledger.counts["calls"] += len(issued)
+    session.context.findings.counts["calls"] += len(issued)
     try:
         answer = await session.post([one.message() for one in issued])
         if answer.status == 200 and not answer.is_stream:

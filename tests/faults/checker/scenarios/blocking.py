@@ -25,11 +25,11 @@ STUCK, HELD = 8, 5.0  # calls, more than there are threads, and seconds for whic
 
 async def _timely(person: VirtualClient, what: str, here: Address, work: Awaitable[object]) -> bool:
     """Whether a call ends soon, unless a fault concerns it."""
-    world, began = person.world, time.monotonic()
+    context, began = person.context, time.monotonic()
     await work
     took = time.monotonic() - began
-    if took > MEANWHILE and not (world.faults.is_crowded or world.struck(began, here)):
-        world.ledger.tell("wrong", f"{what} took {took:.1f} s while others stood still")
+    if took > MEANWHILE and not (context.faults.is_crowded or context.was_faulty(began, here)):
+        context.findings.add("wrong", f"{what} took {took:.1f} s while others stood still")
     return took <= MEANWHILE
 
 
@@ -39,7 +39,7 @@ async def _cancelled(session: Session, person: VirtualClient, to: Address) -> No
 
     async def cancel(id: int) -> None:
         await asyncio.sleep(0.3)
-        await session.tell("notifications/cancelled", to=to, requestId=id)
+        await session.notify("notifications/cancelled", to=to, requestId=id)
 
     tasks: list[asyncio.Task[None]] = []
 
@@ -53,9 +53,9 @@ async def _cancelled(session: Session, person: VirtualClient, to: Address) -> No
 
 async def sleep(person: VirtualClient) -> None:
     """Call a tool that writes, then sleeps for ten seconds in its transaction."""
-    world, here = person.world, person.rng.choice(person.world.workers)
+    context, here = person.context, person.rng.choice(person.context.workers)
     session, other = await person.session(NEWEST), await person.session(NEWEST)
-    await control.spare(world, here, SLEEP + 6)
+    await control.spare(context, here, SLEEP + 6)
     arguments = {"count": 2, "seconds": SLEEP}
     wanted = ExpectedCall("sleep", person.seed(), arguments, 2, effects=("",))
     began = time.monotonic()
@@ -75,14 +75,14 @@ async def sleep(person: VirtualClient) -> None:
     ending, _ = await sleeping
     slept = time.monotonic() - began
     seen = done > 2 and slept >= SLEEP and ending is Ending.ANSWERED
-    world.ledger.hit("y", injected=1, observed=int(seen))
+    context.findings.count_fault("y", injected=1, observed=int(seen))
     await session.close()
     await other.close()
 
 
 async def stuck(person: VirtualClient) -> None:
     """Block every tool thread of one worker. Other requests must still be answered."""
-    world, here = person.world, person.rng.choice(person.world.workers)
+    context, here = person.context, person.rng.choice(person.context.workers)
     gate, began = person.seed(), time.monotonic()
     crowd = [await _stranger(person, name) for name in ("one", "another")]
     secret = await _token(person)  # made before: on SQLite that waits for a sleeper's transaction
@@ -90,7 +90,7 @@ async def stuck(person: VirtualClient) -> None:
         asyncio.create_task(perform(crowd[n % 2], _sticking(person, gate), Plan(), to=here))
         for n in range(STUCK)
     ]
-    await control.spare(world, here, HELD + 7)
+    await control.spare(context, here, HELD + 7)
     await asyncio.sleep(1)
     fine = await _timely(person, "log-in", here, _logged_in(person, here, secret))
     other = await person.session(NEWEST)
@@ -104,9 +104,9 @@ async def stuck(person: VirtualClient) -> None:
     fine &= await _timely(person, "a cancel", here, _cancelled(other, person, here))
     await asyncio.sleep(max(0.0, began + HELD - time.monotonic()))
     were_stuck = not any(task.done() for task in (*sticking, waiting))
-    await control.ask(world, "release", gate=gate)
+    await control.ask(context, "release", gate=gate)
     await asyncio.gather(*sticking, waiting)
-    world.ledger.hit("z", injected=1, observed=int(fine and were_stuck))
+    context.findings.count_fault("z", injected=1, observed=int(fine and were_stuck))
     for session in (*crowd, other):
         await session.close()
 
@@ -114,7 +114,7 @@ async def stuck(person: VirtualClient) -> None:
 async def _stranger(person: VirtualClient, name: str) -> Session:
     """Open a session of another user: one user must not be able to occupy all threads."""
     secret = await _token(person, name)
-    session = Session(person.world, f"{person.seed()}.{name}", NEWEST, secret=secret)
+    session = Session(person.context, f"{person.seed()}.{name}", NEWEST, secret=secret)
     await session.open()
     return session
 
@@ -124,11 +124,11 @@ def _sticking(person: VirtualClient, gate: str) -> ExpectedCall:
 
 
 async def _token(person: VirtualClient, name: str = "person") -> str:
-    given = await control.ask(person.world, "token", user=f"{name}-{person.number}")
+    given = await control.ask(person.context, "token", user=f"{name}-{person.number}")
     return str(given["secret"])
 
 
 async def _logged_in(person: VirtualClient, to: Address, secret: str) -> None:
-    session = Session(person.world, f"{person.seed()}.z", NEWEST, secret=secret)
+    session = Session(person.context, f"{person.seed()}.z", NEWEST, secret=secret)
     await session.open(to)
     await session.close()

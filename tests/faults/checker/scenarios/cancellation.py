@@ -49,11 +49,11 @@ class DelayedCancel:
         await asyncio.sleep(after)
         issued.is_cancelled = True
         self.before_any = not issued.stream.texts
-        world = self.session.world
-        elsewhere = world.other(self.person.rng, issued.place or world.front)
+        context = self.session.context
+        elsewhere = context.another_worker(self.person.rng, issued.place or context.front)
         to = self.person.rng.choice((elsewhere, issued.place))
         try:
-            await self.session.tell("notifications/cancelled", to=to, requestId=issued.id)
+            await self.session.notify("notifications/cancelled", to=to, requestId=issued.id)
         except Ended:
             return
         self.heard = issued.cancelled = time.monotonic()
@@ -85,9 +85,9 @@ async def working(person: VirtualClient) -> None:
     if canceller.heard is not None:
         raced = abs(ended - canceller.heard) < RACE and ending is Ending.ANSWERED
         tombstone = canceller.before_any and ending is Ending.OVER
-        person.world.ledger.hit("n", injected=1, observed=int(raced or tombstone))
-        person.world.ledger.counts["cancels raced"] += raced
-        person.world.ledger.counts["cancels before a row"] += tombstone
+        person.context.findings.count_fault("n", injected=1, observed=int(raced or tombstone))
+        person.context.findings.counts["cancels raced"] += raced
+        person.context.findings.counts["cancels before a row"] += tombstone
 
 
 def _judge_cancel(person: VirtualClient, issued: Attempt, ending: Ending, work: float) -> None:
@@ -97,8 +97,8 @@ def _judge_cancel(person: VirtualClient, issued: Attempt, ending: Ending, work: 
     if issued.cancelled < issued.began + work - EARLY:
         early = issued.began + work - issued.cancelled
         what = f"answered, though its cancel was taken {early:.2f} s before it could end"
-        person.world.ledger.tell("wrong", f"{issued.label}: {what}")
-    person.world.ledger.counts["cancels late"] += 1
+        person.context.findings.add("wrong", f"{issued.label}: {what}")
+    person.context.findings.counts["cancels late"] += 1
 
 
 async def parked(person: VirtualClient) -> None:
@@ -117,13 +117,15 @@ async def parked(person: VirtualClient) -> None:
     if answers.is_open.is_set():
         issued = issues[-1]
         issued.is_cancelled = True
-        await session.tell("notifications/cancelled", requestId=issued.id)
+        await session.notify("notifications/cancelled", requestId=issued.id)
         await answers.again(issued)
     ending, issued = await task
     if ending is Ending.ANSWERED and answers.is_open.is_set():
         said = issued.stream.messages()[-1]
         if not is_error(said):
-            person.world.ledger.tell("wrong", f"{issued.label}: answered after its cancel: {said}")
+            person.context.findings.add(
+                "wrong", f"{issued.label}: answered after its cancel: {said}"
+            )
 
 
 def is_error(response: JSON) -> bool:
@@ -135,13 +137,13 @@ async def over(person: VirtualClient) -> None:
     session = await person.current()
     wanted = ExpectedCall("act", person.seed(), {"count": 2, "seconds": 0.1}, 2, effects=("",))
     ending, issued = await perform(session, wanted)
-    await session.tell("notifications/cancelled", requestId=issued.id)
+    await session.notify("notifications/cancelled", requestId=issued.id)
     if ending is not Ending.ANSWERED or issued.reader is None:
         return
     if issued.reader.is_refused or await issued.reader.read(None) is Ending.ANSWERED:
         await _is_kept(session, issued)
     else:
-        person.world.ledger.tell("wrong", f"{issued.label}: its stream was begun again")
+        person.context.findings.add("wrong", f"{issued.label}: its stream was begun again")
 
 
 async def _is_kept(session: Session, issued: Attempt) -> None:
@@ -150,4 +152,6 @@ async def _is_kept(session: Session, issued: Attempt) -> None:
     again.at = issued.stream.last - 1
     ending = await again.read(None)
     if ending in (Ending.OVER, Ending.ANSWERED) and not any(r.count for r in again.readings):
-        session.world.ledger.tell("lost", f"{issued.label}: its answer, by a cancel that was late")
+        session.context.findings.add(
+            "lost", f"{issued.label}: its answer, by a cancel that was late"
+        )

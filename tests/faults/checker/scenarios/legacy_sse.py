@@ -14,7 +14,7 @@ SPEAKING, ACTING = ("recite", "dictate", "fail"), ("act", "put", "transact")
 
 async def calls(person: VirtualClient) -> None:
     """Make calls in several rounds, with cut connections."""
-    session = LegacySseClient(person.world, f"{person.seed()} older", person.secret)
+    session = LegacySseClient(person.context, f"{person.seed()} older", person.secret)
     try:
         await session.open()
         for _ in range(ROUNDS):
@@ -23,7 +23,7 @@ async def calls(person: VirtualClient) -> None:
     finally:
         await session.close()
     went_on = len([one for one in session.line.readings if one.began_at and one.count])
-    person.world.ledger.hit("sse", injected=1, observed=int(went_on > 0))
+    person.context.findings.count_fault("sse", injected=1, observed=int(went_on > 0))
 
 
 def drawn(person: VirtualClient) -> ExpectedCall:

@@ -67,7 +67,7 @@ async def hear(person: VirtualClient) -> None:
     for attempt in range(TRIES):
         if not await _save(person, session, who):
             continue
-        here = person.rng.choice(person.world.workers)
+        here = person.rng.choice(person.context.workers)
         if (listen := await _begun(person, here, f"note://{who}")) is None:
             continue
         try:
@@ -75,10 +75,12 @@ async def hear(person: VirtualClient) -> None:
         finally:
             listen.close()
             times = listen.told(f"note://{who}")
-            person.world.ledger.hears(f"listen {attempt} to {who}", f"note {who}", times)
+            person.context.findings.record_reported_effect(
+                f"listen {attempt} to {who}", f"note {who}", times
+            )
         if saved >= SAVES:
             break
-    person.world.ledger.hit("listen", injected=1, observed=int(saved > 0))
+    person.context.findings.count_fault("listen", injected=1, observed=int(saved > 0))
 
 
 async def _begun(person: VirtualClient, here: Address, uri: str) -> Listen | None:
@@ -103,7 +105,7 @@ async def _begun(person: VirtualClient, here: Address, uri: str) -> Listen | Non
         agreed = listen.said[0].get("params", {}).get("notifications", {})
         if uri in agreed.get("resourceSubscriptions", []):
             return listen
-        person.world.ledger.tell("wrong", f"listen to {uri}: {str(listen.said[0])[:200]}")
+        person.context.findings.add("wrong", f"listen to {uri}: {str(listen.said[0])[:200]}")
     listen.close()
     return None
 
@@ -121,10 +123,10 @@ async def _heard(person: VirtualClient, session: Any, listen: Listen, who: str) 
         before = listen.told(uri)
         if not await _save(person, session, who):
             return count
-        seconds = TOLD + 5 * person.world.lease
+        seconds = TOLD + 5 * person.context.lease
         if not await listen.until(lambda before=before: listen.told(uri) > before, seconds):
             if listen.is_over:
                 return count
-            person.world.ledger.tell("lost", f"listen to {uri}: a save after {before} others")
+            person.context.findings.add("lost", f"listen to {uri}: a save after {before} others")
             break
     return SAVES

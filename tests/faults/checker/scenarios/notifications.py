@@ -23,9 +23,9 @@ SLOW = 5  # leases more, for what was saved: some of those who tell it may die
 
 async def two(person: VirtualClient) -> None:
     """Open two standalone streams. Neither must close the other."""
-    world, session = person.world, await person.session(NEWEST)
-    here = person.rng.choice(world.workers)
-    await control.spare(world, here, TOGETHER + 3)
+    context, session = person.context, await person.session(NEWEST)
+    here = person.rng.choice(context.workers)
+    await control.spare(context, here, TOGETHER + 3)
     began = time.monotonic()
     readers, tasks = [], []
     for number in range(2):
@@ -38,8 +38,8 @@ async def two(person: VirtualClient) -> None:
             what = (
                 f"{session.name}: one of two streams ended after {time.monotonic() - began:.1f} s"
             )
-            world.ledger.tell("wrong", what)
-    world.ledger.hit("x", injected=1, observed=int(not done))
+            context.findings.add("wrong", what)
+    context.findings.count_fault("x", injected=1, observed=int(not done))
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -77,10 +77,10 @@ async def save(person: VirtualClient) -> None:
 
 
 async def _hear(person: VirtualClient, session: Session, topic: Topic) -> None:
-    world, rng = person.world, person.rng
+    context, rng = person.context, person.rng
     if not await _subscribed(session, topic.uri):
         return
-    here = rng.choice(world.workers)
+    here = rng.choice(context.workers)
     reader = StandaloneStream(session, f"{session.name} {topic.scheme}")
     living = asyncio.create_task(reader.live(await opened(session, here)))
     speaker = await person.session(NEWEST)
@@ -94,7 +94,7 @@ async def _hear(person: VirtualClient, session: Session, topic: Topic) -> None:
         await asyncio.gather(living, return_exceptions=True)
     if topic.tool == "jot":
         times = sum(is_of(one, topic) for one in reader.news)
-        world.ledger.hears(reader.stream.label, f"note {topic.who}", times)
+        context.findings.record_reported_effect(reader.stream.label, f"note {topic.who}", times)
     await session.close()
 
 
@@ -106,8 +106,10 @@ async def _subscribed(session: Session, uri: str) -> bool:
     began = time.monotonic()
     _, said = await session.repeated("POST", message, {200})
     # Whether the row may be seen is asked of the project's database, which may be away.
-    if "error" in (said or {}) and not session.world.struck(began, kinds={"database", "commit"}):
-        session.world.ledger.tell("wrong", f"{session.name}: subscribe: {said}")
+    if "error" in (said or {}) and not session.context.was_faulty(
+        began, kinds={"database", "commit"}
+    ):
+        session.context.findings.add("wrong", f"{session.name}: subscribe: {said}")
     return said is not None and "result" in said
 
 
@@ -116,31 +118,33 @@ async def _round(
     topic: Topic, here: Address, is_away: bool,
 ) -> None:  # fmt: skip
     """Change something at another worker than the one that opened the stream."""
-    world = person.world
+    context = person.context
     if is_away:
         living.cancel()
         await asyncio.gather(living, return_exceptions=True)
     for _ in range(TRIES):
         began, before = time.monotonic(), len(reader.news)
         wanted = ExpectedCall(topic.tool, person.seed(), {"who": topic.who})
-        _, issued = await perform(speaker, wanted, Plan(), to=world.other(person.rng, here))
+        _, issued = await perform(
+            speaker, wanted, Plan(), to=context.another_worker(person.rng, here)
+        )
         if is_away:
             living = asyncio.create_task(reader.live(await reader.again()))
         # A save that was answered was committed with its change: no fault takes that back.
         is_sure = topic.tool == "jot" and issued.kind == "success"
-        seconds = HEARD + (SLOW * world.lease if is_sure else 0)
+        seconds = HEARD + (SLOW * context.lease if is_sure else 0)
         arrived = await _arrived(reader, before, topic, seconds)
         if is_away:
             living.cancel()
             await asyncio.gather(living, return_exceptions=True)
         if arrived:
-            world.ledger.hit(topic.shows, injected=1, observed=1)
+            context.findings.count_fault(topic.shows, injected=1, observed=1)
             return
-        world.ledger.counts["news told again"] += 1
-        if is_sure or not world.struck(began):
-            world.ledger.tell("lost", f"{reader.session.name}: news of {topic.uri} ({is_away=})")
+        context.findings.counts["news told again"] += 1
+        if is_sure or not context.was_faulty(began):
+            context.findings.add("lost", f"{reader.session.name}: news of {topic.uri} ({is_away=})")
             return
-    world.ledger.hit(topic.shows, injected=1)
+    context.findings.count_fault(topic.shows, injected=1)
 
 
 async def _arrived(

@@ -42,7 +42,7 @@ async def fail(person: VirtualClient) -> None:
         again = await issued.reader.read(None)
         is_error = "error" in issued.stream.messages()[-1]
         seen = again is Ending.ANSWERED and issued.reader.is_refused and is_error
-        person.world.ledger.hit("w", injected=1, observed=int(seen))
+        person.context.findings.count_fault("w", injected=1, observed=int(seen))
 
 
 async def burst(person: VirtualClient) -> None:
@@ -54,7 +54,7 @@ async def burst(person: VirtualClient) -> None:
     ending, issued = await perform(session, wanted, plan)
     cut = issued.reader is not None and len(issued.reader.readings) > 1
     whole = ending is Ending.ANSWERED and len(issued.stream.texts) > BURST
-    person.world.ledger.hit("s", injected=1, observed=int(cut and whole))
+    person.context.findings.count_fault("s", injected=1, observed=int(cut and whole))
 
 
 async def slow(person: VirtualClient) -> None:
@@ -70,7 +70,7 @@ async def slow(person: VirtualClient) -> None:
     crawled = reader is not None and reader.crawled >= 3
     kept = reader is not None and sum(one.count for one in reader.readings[2:]) > count / 2
     seen = ending is Ending.ANSWERED and crawled and kept
-    person.world.ledger.hit("r", injected=1, observed=int(seen))
+    person.context.findings.count_fault("r", injected=1, observed=int(seen))
 
 
 async def twins(person: VirtualClient) -> None:
@@ -121,6 +121,8 @@ async def _judge_twins(
     first, second = twins
     once = len(first.readings) == len(second.readings) == 1  # neither had to come back
     gave_way = tuple(endings) == (Ending.TAKEN, Ending.ANSWERED)
-    if in_turn and once and not gave_way and not person.world.struck(issued.began):
-        person.world.ledger.tell("wrong", f"{issued.label}: the older of two stays: {endings}")
-    person.world.ledger.hit("l", injected=1, observed=int(in_turn and once and gave_way))
+    if in_turn and once and not gave_way and not person.context.was_faulty(issued.began):
+        person.context.findings.add("wrong", f"{issued.label}: the older of two stays: {endings}")
+    person.context.findings.count_fault(
+        "l", injected=1, observed=int(in_turn and once and gave_way)
+    )

@@ -26,17 +26,17 @@ async def _asked(
     person: VirtualClient, session: Session, wanted: ExpectedCall, answers: Answerer
 ) -> None:
     """Make a call at one worker, and send its answers to others."""
-    world, rng = person.world, person.rng
-    here = rng.choice(world.workers)
-    answers.place = lambda: world.other(rng, here)
+    context, rng = person.context, person.rng
+    here = rng.choice(context.workers)
+    answers.place = lambda: context.another_worker(rng, here)
     plan = Plan.drawn(rng, most=2, size=1_500)
     if not plan.cuts:
         plan.place = lambda: here
     ending, issued = await perform(session, wanted, plan, hear=answers.hear, to=here)
     await answers.done()
     if ending is Ending.ANSWERED and answers.answered:
-        moved = issued.place == here and len(world.workers) > 1
-        world.ledger.hit("j", injected=1, observed=int(moved))
+        moved = issued.place == here and len(context.workers) > 1
+        context.findings.count_fault("j", injected=1, observed=int(moved))
     if answers.style == "late":
         await answers.again(issued)
 
@@ -81,13 +81,13 @@ async def steps(person: VirtualClient) -> None:
 
 async def doubted(person: VirtualClient) -> None:
     """Do not answer in time. The question is withdrawn once, and the tool continues."""
-    world, session = person.world, await person.session(NEWEST)
-    if not world.is_strict:  # the machine's time of day says when it is over
-        session.places = list(world.steady)
+    context, session = person.context, await person.session(NEWEST)
+    if not context.is_strict:  # the machine's time of day says when it is over
+        session.places = list(context.workers_with_correct_clocks)
     final = "timed out"
     wanted = ExpectedCall("doubt", person.seed(), {"seconds": DEADLINE}, final=final)
     answers = Answerer(session, person.rng, answers=False)
-    here = person.rng.choice(world.steady)
+    here = person.rng.choice(context.workers_with_correct_clocks)
     plan = Plan.drawn(person.rng, most=1, size=500)
     ending, issued = await perform(session, wanted, plan, hear=answers.hear, to=here)
     if ending is Ending.ANSWERED and answers.asked:
@@ -97,20 +97,20 @@ async def doubted(person: VirtualClient) -> None:
 
 
 def _judge_doubt(person: VirtualClient, issued: Attempt, took: float) -> None:
-    world, messages = person.world, issued.stream.messages()
+    context, messages = person.context, issued.stream.messages()
     if any(TRIMMED in str(one.get("error")) for one in messages):
         return  # of what was said about it nothing more is told
     for asked in (one for one in messages if one.get("method") == ASKED):
         said = [one.get("params", {}).get("requestId") for one in messages if _withdraws(one)]
         if (count := said.count(asked["id"])) != 1:
             kind = "duplicated" if count else "lost"
-            world.ledger.tell(kind, f"{issued.label}: its question was withdrawn {count} times")
+            context.findings.add(kind, f"{issued.label}: its question was withdrawn {count} times")
     # The time of day of a worker is not what counts, but of a machine with one file.
-    if took < DEADLINE and (world.is_strict or not world.skewed):
-        world.ledger.tell("wrong", f"{issued.label}: out of time after {took:.1f} s")
-    if took > DEADLINE + world.lease + LATE and not world.struck(issued.began):
-        world.ledger.tell("wrong", f"{issued.label}: out of time only after {took:.1f} s")
-    world.ledger.counts["questions out of time"] += 1
+    if took < DEADLINE and (context.is_strict or not context.skewed):
+        context.findings.add("wrong", f"{issued.label}: out of time after {took:.1f} s")
+    if took > DEADLINE + context.lease + LATE and not context.was_faulty(issued.began):
+        context.findings.add("wrong", f"{issued.label}: out of time only after {took:.1f} s")
+    context.findings.counts["questions out of time"] += 1
 
 
 def _withdraws(message: JSON) -> bool:

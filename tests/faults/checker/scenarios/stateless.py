@@ -14,31 +14,31 @@ from ..words import spoken, word
 
 async def call(person: VirtualClient) -> None:
     """Call a tool without or with effects. Each attempt has its own seed."""
-    world, rng = person.world, person.rng
+    context, rng = person.context, person.rng
     tool, count = rng.choice(("recite", "dictate", "act")), rng.choice((0, 3, 20))
     seconds = rng.choice((0.0, 0.5, 1.0))
     cuts = Plan.drawn(rng, most=2, size=200 + 120 * count).cuts
     base = person.seed()
     for attempt in range(1_000):
         seed = f"{base}.{attempt}"
-        requester = StatelessClient(world, rng, person.secret)
+        requester = StatelessClient(context, rng, person.secret)
         arguments = {"seed": seed, "count": count, "seconds": seconds}
         params = {"name": tool, "arguments": arguments}
         response = await requester.attempt(f"{tool} {seed}", params, cuts.pop(0) if cuts else None)
-        if response is not None or world.left < -world.patience:
+        if response is not None or context.seconds_left < -context.timeout:
             break
         if tool == "act":
-            world.ledger.expect(seed, 0, requester.attempts, "a call that broke (2026-07-28)")
+            context.findings.expect(seed, 0, requester.attempts, "a call that broke (2026-07-28)")
     if response is not None:
         _judge(person, tool, seed, requester, response, count, {"": 1} if tool == "act" else {})
 
 
 async def rounds(person: VirtualClient) -> None:
     """The result is a question. Send the answer with the state to any worker."""
-    world, rng = person.world, person.rng
+    context, rng = person.context, person.rng
     tool = rng.choice(("ask", "survey", "steps"))
     count = rng.choice((1, 2, 3))
-    seed, requester = f"{person.seed()}.0", StatelessClient(world, rng, person.secret)
+    seed, requester = f"{person.seed()}.0", StatelessClient(context, rng, person.secret)
     params: JSON = {"name": tool, "arguments": {"seed": seed, "count": count}}
     attempts, response = list[int](), JSON()
     for _ in range(count + 2):
@@ -77,19 +77,19 @@ def _judge(
     person: VirtualClient, tool: str, seed: str, requester: StatelessClient, response: JSON,
     count: int, most: dict[str, int],
 ) -> None:  # fmt: skip
-    ledger, label = person.world.ledger, f"{tool} {seed} (2026-07-28)"
-    world = person.world
-    struck = world.struck(requester.began, requester.place)
+    findings, label = person.context.findings, f"{tool} {seed} (2026-07-28)"
+    context = person.context
+    struck = context.was_faulty(requester.began, requester.place)
     final = word(seed, "final")
-    kind = outcome_of(ledger, label, response, final, acts=bool(most), struck=struck,
-                      is_strict=world.is_strict)  # fmt: skip
-    ledger.outcomes[f"{kind}, without a session"] += 1
-    ledger.ended(f"{tool}, without a session", kind, is_quiet=world.is_quiet)
+    kind = outcome_of(findings, label, response, final, acts=bool(most), struck=struck,
+                      is_strict=context.is_strict)  # fmt: skip
+    findings.outcomes[f"{kind}, without a session"] += 1
+    findings.count_outcome(f"{tool}, without a session", kind, is_quiet=context.is_quiet)
     wanted = spoken(seed, count)
-    compare(ledger, label, wanted if kind == "success" else wanted[: len(requester.said)],
+    compare(findings, label, wanted if kind == "success" else wanted[: len(requester.said)],
             requester.said)  # fmt: skip
     if sorted(set(requester.progress)) != requester.progress:
-        ledger.tell("disordered", f"{label}: progress does not rise")
+        findings.add("disordered", f"{label}: progress does not rise")
     for effect, times in most.items():
         least = 1 if kind == "success" else 0
-        ledger.expect(f"{seed}{effect}", least, times, f"{kind} ({label})")
+        findings.expect(f"{seed}{effect}", least, times, f"{kind} ({label})")

@@ -26,7 +26,7 @@ async def _begun(
     person: VirtualClient, session: Session, wanted: ExpectedCall
 ) -> tuple[Attempt, Answer] | None:
     issued = made(session, wanted)
-    issued.place = person.rng.choice(person.world.steady)
+    issued.place = person.rng.choice(person.context.workers_with_correct_clocks)
     try:
         answer = await session.post(issued.message(), issued.place)
     except Broken:
@@ -41,34 +41,36 @@ async def _begun(
 
 async def expired(person: VirtualClient) -> None:
     """Use a token that expires soon, and renew it when it is rejected."""
-    world, rng = person.world, person.rng
+    context, rng = person.context, person.rng
     made_after = time.monotonic()
-    given = await control.ask(world, "token", user=f"person-{person.number}", seconds=LIFE)
-    session = Session(world, f"{person.number}.u{person.seed()}", NEWEST, secret=given["secret"])
-    session.places = list(world.steady)
-    session.renew = _renewing(world, given["id"], made_after)
+    given = await control.ask(context, "token", user=f"person-{person.number}", seconds=LIFE)
+    session = Session(context, f"{person.number}.u{person.seed()}", NEWEST, secret=given["secret"])
+    session.places = list(context.workers_with_correct_clocks)
+    session.renew = _renewing(context, given["id"], made_after)
     person.sessions.append(session)
-    await session.open(rng.choice(world.steady))
+    await session.open(rng.choice(context.workers_with_correct_clocks))
     wanted = ExpectedCall("recite", person.seed(), {"count": 70, "seconds": LIFE + 4}, 70)
     found = await _begun(person, session, wanted)
     if found is None:
         return
     issued, answer = found
-    plan = Plan(place=lambda: rng.choice(world.steady))
+    plan = Plan(place=lambda: rng.choice(context.workers_with_correct_clocks))
     issued.reader = reader = Reader(session, issued.stream, [issued.id], plan)
     ending = await reader.read(answer)
     if ending is not Ending.NAMELESS:
         judge(session, issued, ending)
     seen = ending is Ending.ANSWERED and session.refusals > 0 and len(reader.readings) > 1
-    world.ledger.hit("u", injected=1, observed=int(seen))
-    world.ledger.counts["tokens expired"] += seen
+    context.findings.count_fault("u", injected=1, observed=int(seen))
+    context.findings.counts["tokens expired"] += seen
 
 
-def _renewing(world: CampaignContext, id: int, made_after: float) -> Callable[[], Awaitable[None]]:
+def _renewing(
+    context: CampaignContext, id: int, made_after: float
+) -> Callable[[], Awaitable[None]]:
     async def renew() -> None:
-        if time.monotonic() < made_after + LIFE - 0.1 and not world.skewed:
-            world.ledger.tell("wrong", "a token was refused before it expired")
-        await control.ask(world, "extend", id=id)
+        if time.monotonic() < made_after + LIFE - 0.1 and not context.skewed:
+            context.findings.add("wrong", "a token was refused before it expired")
+        await control.ask(context, "extend", id=id)
 
     return renew
 
@@ -83,10 +85,10 @@ async def deactivated(person: VirtualClient) -> None:
 
 async def _ended(person: VirtualClient, how: str) -> None:
     """Revoke access while a tool runs. It must be stopped before it has its effect."""
-    world, rng = person.world, person.rng
+    context, rng = person.context, person.rng
     user = f"guest-{person.seed()}"
-    given = await control.ask(world, "token", user=user)
-    session = Session(world, user, NEWEST, secret=given["secret"])
+    given = await control.ask(context, "token", user=user)
+    session = Session(context, user, NEWEST, secret=given["secret"])
     await session.open()
     arguments = {"count": 300, "seconds": 2 * HEEDED + 6}  # it acts halfway
     wanted = ExpectedCall("act", person.seed(), arguments, 300, effects=("",))
@@ -99,24 +101,24 @@ async def _ended(person: VirtualClient, how: str) -> None:
     reading = asyncio.create_task(reader.read(answer))
     await asyncio.sleep(rng.uniform(0.2, 1.5))
     was_open = answer.is_open and bool(issued.stream.texts)
-    await control.ask(world, how, **({"id": given["id"]} if how == "revoke" else {"user": user}))
+    await control.ask(context, how, **({"id": given["id"]} if how == "revoke" else {"user": user}))
     at, is_over = time.monotonic(), reading.done()
     ending = await reading
-    waited, struck = time.monotonic() - at, world.struck(at)
+    waited, struck = time.monotonic() - at, context.was_faulty(at)
     kind = judge(session, issued, ending)
     if not was_open or is_over or ending is Ending.NAMELESS:
         return
     # An answer that was on its way, as of a worker that died, may still come; no success may.
     if kind == "success" or (waited > HEEDED and not struck):
         what = f"{issued.label}: {ending.value}: {kind}, {waited:.1f} s after {how}"
-        world.ledger.tell("wrong", what)
+        context.findings.add("wrong", what)
     elif ending is not Ending.ANSWERED:
         # Read to the last, it was stopped before it acted.
         issued.expect(session, 0, 0, f"{how}, and {ending.value}")
     refused = await _refused(session)
     seen = refused and ending in (Ending.GONE, Ending.OVER)
-    world.ledger.hit("u", injected=1, observed=int(seen))
-    world.ledger.counts[f"tokens {how}d"] += seen
+    context.findings.count_fault("u", injected=1, observed=int(seen))
+    context.findings.counts[f"tokens {how}d"] += seen
 
 
 async def _refused(session: Session) -> bool:

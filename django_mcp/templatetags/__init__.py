@@ -1,0 +1,4 @@
+"""Template tags.
+
+- ``mcp_ui``: the script of the page of a tool
+"""

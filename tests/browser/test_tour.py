@@ -1,0 +1,147 @@
+"""A tour of the admin in a browser, while a client uses the server.
+
+A user makes a token, and a client connects with it. The administrator sees its session and its
+calls, approves a refund, and switches a tool off. ``SCREENSHOTS=1`` writes the pictures of
+the documentation again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.restarts.processes import Client
+
+from .conftest import SECONDS
+from .tour.shop import PASSWORD, Background, ListChanges, Shop, tools_of
+
+IMAGES = Path(__file__).parents[2] / "docs/images"
+LARGEST = 250_000  # bytes of an image
+
+
+@pytest.fixture(scope="module")
+def shop(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    made = Shop(tmp_path_factory.mktemp("tour"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(chromium: Any, shop: Shop) -> Iterator[Any]:
+    """A page on which the administrator is signed in."""
+    with signed_in(chromium, shop, "root") as made:
+        yield made
+
+
+@contextmanager
+def signed_in(chromium: Any, shop: Shop, user: str) -> Iterator[Any]:
+    """Yield a page of the admin in a new window, with this user signed in."""
+    size = {"width": 1280, "height": 800}
+    with chromium.new_context(viewport=size, color_scheme="light") as context:
+        context.set_default_timeout(SECONDS * 1000)
+        made = context.new_page()
+        made.goto(shop.admin)
+        made.get_by_label("Username").fill(user)
+        made.get_by_label("Password").fill(PASSWORD)
+        made.get_by_role("button", name="Log in").click()
+        made.get_by_role("heading", name="Site administration").wait_for()
+        yield made
+
+
+def picture(page: Any, name: str) -> None:
+    """Take a picture of the documentation. Without ``SCREENSHOTS=1`` only its size is checked."""
+    image = page.screenshot(animations="disabled")
+    assert len(image) < LARGEST
+    if os.environ.get("SCREENSHOTS") == "1":
+        (IMAGES / f"{name}.png").write_bytes(image)
+
+
+def open_in_admin(page: Any, shop: Shop, path: str) -> None:
+    page.goto(shop.admin + path)
+    page.get_by_role("heading", level=1).last.wait_for()
+
+
+def shown(page: Any, name: str) -> bool:
+    """Load the page again, and return whether it has a link of this name."""
+    page.reload()
+    return bool(page.get_by_role("link", name=name, exact=True).count())
+
+
+def make_token(page: Any, shop: Shop) -> str:
+    """Make a personal access token in the admin, for the user of the page. Return its secret."""
+    open_in_admin(page, shop, "django_mcp/token/add/")
+    page.locator("#id_name").fill("laptop")
+    page.get_by_role("button", name="Save", exact=True).click()
+    secret = page.get_by_text("mcp_").first.inner_text()
+    assert secret.startswith("mcp_")
+    return str(secret.split()[0])
+
+
+@pytest.fixture
+def connect(shop: Shop) -> Iterator[Callable[[str], Client]]:
+    with ExitStack() as stack:
+
+        def connected(token: str) -> Client:
+            client = shop.connect(token)
+            stack.callback(client.close)
+            return client
+
+        yield connected
+
+
+def test_administrator_sees_limits_approves_and_switches_off_what_a_client_does(
+    page, shop, connect, chromium
+):
+    with signed_in(chromium, shop, "alice") as hers:
+        client = connect(make_token(hers, shop))
+    changes = ListChanges(client)
+    assert tools_of(client) == ["refund", "search_orders", "opening_hours"]
+
+    # Calls are limited, counted and stored.
+    assert "A-1" in client.call("search_orders", text="A").tool_text()
+    client.call("search_orders", text="B").tool_text()
+    assert "Too many calls" in client.call("search_orders", text="C").tool_text()
+    open_in_admin(page, shop, "django_mcp/session/")
+    page.get_by_text("alice").first.wait_for()
+    open_in_admin(page, shop, "django_mcp/auditentry/")
+    page.get_by_text("search_orders").first.wait_for()
+    assert page.locator("#result_list tbody tr").count() == 3
+    picture(page, "audit-light")
+
+    # A refund waits for a second person.
+    refund = Background(client, "refund", order="A-1", reason="It arrived broken.")
+    open_in_admin(page, shop, "django_mcp/approval/")
+    shop.server.until(lambda: shown(page, "refund"), "The request for approval is not listed.")
+    open_in_admin(page, shop, "django_mcp/session/control-room/")
+    for text in ("alice", "refund", "Calls waiting for approval"):
+        page.get_by_text(text).first.wait_for()
+    picture(page, "control-room-light")
+    open_in_admin(page, shop, "django_mcp/approval/")
+    page.get_by_role("link", name="refund").first.click()
+    page.get_by_text("It arrived broken.").first.wait_for()
+    page.get_by_role("button", name="Show what it would change").click()
+    page.get_by_text("refunded").first.wait_for()
+    picture(page, "approval-light")
+    page.get_by_role("button", name="Approve").click()
+    page.get_by_text("Approved").first.wait_for()
+    assert refund.text() == "Refunded 12.50."
+
+    # A tool is switched off, and leaves the list of the client.
+    before = len(changes.times)
+    open_in_admin(page, shop, "django_mcp/switch/add/")
+    page.locator("#id_what").select_option(label="tool:opening_hours")
+    page.locator("#id_reason").fill("Holidays")
+    page.get_by_role("button", name="Save", exact=True).click()
+    saved = time.monotonic()
+    page.get_by_text("was added successfully").first.wait_for()
+    shop.server.until(lambda: len(changes.times) > before, "No list_changed notification arrived.")
+    print(f"tools/list_changed arrived {max(changes.times[-1] - saved, 0):.2f} s after the switch")
+    assert tools_of(client) == ["refund", "search_orders"]
+    open_in_admin(page, shop, "django_mcp/switch/")
+    picture(page, "switches-light")

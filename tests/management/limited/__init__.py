@@ -1,0 +1,1 @@
+"""A project with tools that need an approval, have a time limit or a throttle."""
