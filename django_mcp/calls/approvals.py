@@ -48,6 +48,10 @@ POLL_INTERVAL_SECONDS = 1.0
 MAX_ARGUMENT_CHARACTERS = 20_000
 MAX_CLIENT_CHARACTERS = 20_000  # of what the client said about itself
 USED_BY_ANOTHER = "Another call has used this approval. Call again to request a new one."
+NOT_VALID_ANY_MORE = (
+    "The approval of this call is not valid any more: another call has used it, it has expired, or "
+    "the person who gave it may not approve any more. Call again to request a new one."
+)
 
 
 def setting(name: str) -> Any:
@@ -98,7 +102,7 @@ def _check(run: CallRun, work: Invocation) -> None:
 
 def _begin(use: ApprovalUse) -> None:
     if not use.begin():
-        raise ToolError(USED_BY_ANOTHER)
+        raise ToolError(NOT_VALID_ANY_MORE)
 
 
 async def keep_approval(run: CallRun, ended: BaseException, interaction_id: str) -> None:

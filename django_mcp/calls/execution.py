@@ -40,7 +40,7 @@ from ..protocol.jsonrpc import JSON, InternalError
 from ..runtime import outages, threads
 from ..runtime.async_orm import orm_in_own_thread
 from ..runtime.runtime import environment
-from ..storage.databases import codes
+from ..storage.databases import codes, makes_own_queries, own_queries
 from ..storage.jobs import BROKEN, TEMPORARY
 from .throttling import acount_call, count_call
 from .time_limits import OUTCOME_UNKNOWN, wait_for_coroutine, wait_for_thread
@@ -275,7 +275,8 @@ def admitted(run: CallRun, work: Invocation) -> dict[str, Any]:
     # exists.
     _check_permission(run, work)
     if run.server._throttles or work.declaration._owner._throttles:
-        count_call(run, work.declaration)
+        with own_queries():  # the cache that counts calls may be in the database
+            count_call(run, work.declaration)
     return _validated(run.request, work)
 
 
@@ -451,6 +452,8 @@ def _watching(request: Request) -> Callable[..., Any]:
             stopped = True
             raise Stopped()
         result = execute(sql, params, many, context)
+        if makes_own_queries.get():
+            return result
         request._queries += not text.startswith(TRANSACTION_STATEMENTS)
         if text.lstrip()[:7].upper().startswith(WRITES):  # raw SQL has any case and indentation
             request._rows_written += row_count(text, params, many, context)

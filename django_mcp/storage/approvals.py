@@ -24,7 +24,7 @@ from django.utils.crypto import salted_hmac
 from ..conf import settings
 from ..exceptions import ToolError
 from ..models import Approval, ApprovalStatus, Token
-from .databases import delete_in_batches
+from .databases import delete_in_batches, own_queries
 
 MAX_PENDING_PER_USER = 20
 ROWS_PER_QUERY = 500
@@ -66,10 +66,13 @@ def find_or_close(digest: str, call: str) -> Approval | None:
 
 
 def _is_valid(approval: Approval) -> bool:
-    if approval.is_expired:
-        return False
+    return not approval.is_expired and (approval.status != APPROVED or _may_decide(approval))
+
+
+def _may_decide(approval: Approval) -> bool:
+    """Whether the person who decided is still active and has the permission."""
     by = approval.decided_by
-    return approval.status != APPROVED or (by is not None and not approval.objection(by))
+    return by is not None and not approval.objection(by)
 
 
 def issuer(auth_key: str) -> str:
@@ -124,13 +127,23 @@ class ApprovalUse:
     rolls_back: bool
 
     def begin(self) -> bool:
-        """Use the approval. Return False if another call uses it or keeps it.
+        """Use the approval. Return False if it is not valid any more, or another call uses it.
 
         In a transaction, another run that uses it waits until the transaction ends.
         """
         now = timezone.now()
         usable = _rows(pk=self.approval, status=APPROVED, holder=self.kept_for, expires__gt=now)
-        return bool(usable.update(status=USED, open=None, used=now, holder=self.token))
+        # In a transaction of the tool this is a part of it, and needs no savepoint.
+        with own_queries(), transaction.atomic(using=database(), savepoint=False):
+            if not usable.update(status=USED, open=None, used=now, holder=self.token):
+                return False
+            # ``find_or_close`` has checked the approver too. But they may have lost the permission
+            # since then, while the call waited for a thread.
+            used = _rows(pk=self.approval).select_related("decided_by").get()
+            if _may_decide(used):
+                return True
+            _rows(pk=self.approval).update(status=ApprovalStatus.EXPIRED, used=None)
+        return False
 
     def undo(self) -> None:
         """Give the approval back, because the function was not called."""

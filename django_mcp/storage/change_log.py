@@ -49,7 +49,17 @@ from ..models import (
 from ..models.changes import sources
 from ..runtime import outages, threads
 from . import databases, sessions, streams
-from .databases import LOCKS, codes, digest_of, erase, is_there, one_transaction, rows, unlocked
+from .databases import (
+    LOCKS,
+    codes,
+    digest_of,
+    erase,
+    is_there,
+    one_transaction,
+    own_queries,
+    rows,
+    unlocked,
+)
 from .jobs import BROKEN, is_break, run_or_disconnect
 
 T = TypeVar("T")
@@ -217,9 +227,10 @@ def record(alias: str, *found: tuple[str, Any]) -> None:
     # statement only.
     made: list[Any] = [Change(kind=kind, subject=subject) for kind, subject in found]
     fields = [field for field in Change._meta.concrete_fields if not field.primary_key]
-    for start in range(0, len(made), CHANGES_PER_STATEMENT):
-        insert: Any = _rows(alias)._insert  # type: ignore[attr-defined]
-        insert(made[start : start + CHANGES_PER_STATEMENT], fields, using=alias)
+    with own_queries():
+        for start in range(0, len(made), CHANGES_PER_STATEMENT):
+            insert: Any = _rows(alias)._insert  # type: ignore[attr-defined]
+            insert(made[start : start + CHANGES_PER_STATEMENT], fields, using=alias)
 
 
 # Numbering.

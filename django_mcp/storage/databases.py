@@ -20,7 +20,9 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -51,6 +53,18 @@ CLOCK_STATEMENTS = {
     "postgresql": "SELECT EXTRACT(EPOCH FROM clock_timestamp())",
     "mysql": "SELECT UNIX_TIMESTAMP(NOW(6))",  # in whatever time zone
 }
+# Whether the package itself, and not the code of the project, makes the queries of this context.
+makes_own_queries: ContextVar[bool] = ContextVar("django_mcp_makes_own_queries", default=False)
+
+
+@contextmanager
+def own_queries() -> Iterator[None]:
+    """Leave the queries of this block out of the numbers of the call during which they are made."""
+    token = makes_own_queries.set(True)
+    try:
+        yield
+    finally:
+        makes_own_queries.reset(token)
 
 
 class DatabaseClock:

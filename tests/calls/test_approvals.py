@@ -104,6 +104,28 @@ def test_audit_entries_name_the_approval(connect, server, alice, carol, atomic):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("atomic", [True, False])
+def test_audit_entry_counts_only_the_rows_and_queries_of_the_tool(
+    connect, server, alice, carol, atomic
+):
+    """The server itself writes to the approval, and reads the permissions of the approver."""
+
+    @server.tool(atomic=atomic)
+    def close_alone(request, name: str) -> str:
+        Company.objects.create(name=name)
+        return "closed"
+
+    server.audit = True
+    server._catalog.tools["close"].atomic = atomic
+    client = connect(alice, server=server)
+    client.call("close_alone", name="Bolts")
+    client.failure("close", name="Acme")
+    approve(carol)
+    client.call("close", name="Acme")
+    alone, _, approved = AuditEntry.objects.order_by("pk").values_list("rows_written", "queries")
+    assert alone == approved == (1, 1)
+
+
 def test_every_decision_is_in_the_history_of_the_admin(connect, server, alice, carol):
     connect(alice, server=server).failure("close", name="Acme")
     approve(carol)
@@ -218,6 +240,38 @@ def test_approval_ends_with_the_right_of_its_approver(connect, server, alice, ca
     assert waiting(client.failure("close", name="Acme")) and runs == []
     assert [*Approval.objects.order_by("pk").values_list("status", flat=True)] == [
         ApprovalStatus.EXPIRED, ApprovalStatus.PENDING
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize("loss", ["permission", "account", "deleted"])
+def test_approver_who_loses_the_right_just_before_the_call_does_not_count(
+    connect, server, alice, carol, runs, monkeypatch, loss, atomic
+):
+    """The approver loses it after the call has found the approval and before it uses it."""
+    server._catalog.tools["close"].atomic = atomic
+    client = connect(alice, server=server)
+    client.failure("close", name="Acme")
+    approve(carol)
+    find = rows.find_or_close
+
+    def find_and_lose(*arguments):
+        found = find(*arguments)
+        if loss == "permission":
+            carol.user_permissions.clear()
+        elif loss == "account":
+            User.objects.filter(pk=carol.pk).update(is_active=False)
+        else:
+            User.objects.filter(pk=carol.pk).delete()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rows, "find_or_close", find_and_lose)
+        message = client.failure("close", name="Acme")
+    assert message == approvals.NOT_VALID_ANY_MORE and runs == []
+    assert waiting(client.failure("close", name="Acme")) and runs == []
+    assert [*Approval.objects.order_by("pk").values_list("status", "used")] == [
+        (ApprovalStatus.EXPIRED, None), (ApprovalStatus.PENDING, None)
     ]  # fmt: skip
 
 

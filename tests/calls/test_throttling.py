@@ -10,6 +10,7 @@ from typing import Literal
 import pytest
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.cache.backends.redis import RedisCache
+from django.core.management import call_command
 from django.http import Http404
 
 import django_mcp as mcp
@@ -26,6 +27,7 @@ from django_mcp.checks import check_declarations
 from django_mcp.declarations.request import Request
 from django_mcp.declarations.throttles import Rate
 from django_mcp.exceptions import Throttled
+from django_mcp.models import AuditEntry
 from tests.client import RpcError
 from tests.redis import a_redis
 from tests.shop.models import Company, Invoice
@@ -538,3 +540,17 @@ def test_durations_are_in_words():
     for seconds, said in words.items():
         assert str(Throttled("No.", wait=seconds)) == f"No. Try again in {said}."
     assert Throttled(wait=3).message == "This was called too often. Try again in 3 s."
+
+
+def test_counts_in_a_database_are_no_rows_of_the_tool(connect, server, alice, caches):
+    """They would be in the audit log as rows that the tool has written."""
+    caches("database")
+    call_command("createcachetable", verbosity=0)
+
+    @server.tool(audit=True, throttle="60/min")
+    def rename(request) -> str:
+        type(alice).objects.filter(pk=alice.pk).update(first_name="A")
+        return "renamed"
+
+    assert connect(alice, server=server).text("rename") == "renamed"
+    assert AuditEntry.objects.values_list("rows_written", "queries").get() == (1, 1)

@@ -22,7 +22,7 @@ from django.test.utils import CaptureQueriesContext, isolate_apps
 import django_mcp as mcp
 from django_mcp.calls import visibility
 from django_mcp.changes import capture
-from django_mcp.models import Change
+from django_mcp.models import AuditEntry, Change
 from django_mcp.storage import change_log
 from django_mcp.storage.change_log import ANYTHING, watched
 from tests.shop.models import Badge, Company, Invoice, LocalPlace, Note, Place, Tag, Warehouse
@@ -613,3 +613,17 @@ def broken():
 
 def test_aliases_are_the_default_and_the_log_database():
     assert change_log.aliases() == {"default", LOG}
+
+
+def test_recorded_changes_are_no_rows_of_the_tool(connect, server, register, alice):
+    """Otherwise the audit log would show more written rows if a client follows the model."""
+
+    @server.tool(audit=True)
+    def create(request: mcp.Request) -> str:
+        Company.objects.create(name="Bolts")
+        return "created"
+
+    register(Company, followed=[Company])
+    assert connect(alice, server=server).text("create") == "created"
+    assert recorded()
+    assert AuditEntry.objects.values_list("rows_written", "queries").get() == (1, 1)
