@@ -49,24 +49,31 @@ MASKED = "Something went wrong on the server; the error was logged there."
 
 def failure(error: Exception, run: CallRun) -> JSON:
     """Return the tool result for ``error``. Raise ``ProtocolError`` for other methods."""
-    if isinstance(error, UrlRequired):
-        error = _send_to_page(error, run)
-    if run.call.method == "tools/call":
-        result = error_result(tool_failure(error, run))
+    try:
+        if isinstance(error, UrlRequired):
+            error = _send_to_page(error, run)
+        if isinstance(error, ProtocolError):
+            raise error
+        if run.call.method != "tools/call":
+            raise _protocol_error(error, run)
+        if isinstance(error, Unsupported) and run.call.revision.capability_errors:
+            raise MissingCapability(error.required) from error
+        result = error_result(_text_of(error, run))
         if isinstance(error, Throttled):
             result["_meta"] = {RETRY_AFTER: _seconds_to_wait(error)}
         return result
-    raise protocol_error(error, run)
+    finally:
+        # The traceback of a raised error refers to this frame. If the frame referred to the error,
+        # the cycle would keep the request in memory until the garbage collector runs.
+        del error
 
 
 def _seconds_to_wait(error: Throttled) -> int:
     return max(1, math.ceil(error.wait))
 
 
-def protocol_error(error: Exception, run: CallRun) -> ProtocolError:
+def _protocol_error(error: Exception, run: CallRun) -> ProtocolError:
     """Return the JSON-RPC error for ``error``."""
-    if isinstance(error, ProtocolError):
-        return error
     if isinstance(error, Unsupported):
         return MissingCapability(error.required)
     if isinstance(error, InvalidArguments):
@@ -75,16 +82,11 @@ def protocol_error(error: Exception, run: CallRun) -> ProtocolError:
         return InvalidRequest(_sentence(error.message))
     if isinstance(error, Throttled):
         return Overloaded(error.message, data={"retryAfter": _seconds_to_wait(error)})
-    words = in_words(error)
-    return InternalError(words if words is not None else _bug(error, run))
+    return InternalError(_text_of(error, run))
 
 
-def tool_failure(error: Exception, run: CallRun) -> str:
-    """Return the text of ``error`` for the model. Raise errors that must be JSON-RPC errors."""
-    if isinstance(error, ProtocolError):
-        raise error
-    if isinstance(error, Unsupported) and run.call.revision.capability_errors:
-        raise MissingCapability(error.required) from error
+def _text_of(error: Exception, run: CallRun) -> str:
+    """Return the text of ``error`` for the caller. The text of a bug is logged instead."""
     words = in_words(error)
     return words if words is not None else _bug(error, run)
 

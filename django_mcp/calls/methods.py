@@ -321,7 +321,10 @@ async def read_resource(run: CallRun) -> JSON:
             refusal = refusal or error  # another template may match the URI and be allowed
         except (ResourceNotFound, InvalidArguments, Http404):
             continue
-    raise refusal or ResourceNotFound(uri)
+    try:
+        raise refusal or ResourceNotFound(uri)
+    finally:
+        del refusal  # the traceback of the error has this frame: see ``failure``
 
 
 def _read_work(run: CallRun, resource: Resource, uri: str, variables: dict[str, str]) -> Invocation:

@@ -144,40 +144,19 @@ class CallRunner:
         return self.connection.error(call, error)
 
     async def _outcome(self, active: ActiveCall, interaction: Interaction | None) -> JSON:
-        """Return the result of the call, or the ``input_required`` result with its questions.
-
-        Record the call, and report its start and its end.
-        """
+        """Return the result of the call, or the ``input_required`` result with its questions."""
         principal = self.principal or await self.get_principal()
         record = CallRecord(
             active.call, self.server, principal, session=self.session_pk, transport=self.transport
         )  # fmt: skip
-        may_audit = self.server._may_audit
-        with enter_wrappers(record) if wrappers else NO_WRAPPERS:
-            if call_started.receivers and not active.output.has_run_before():
-                await report_start(record)
-            try:
-                result = await self._run(active, interaction, record, may_audit=may_audit)
-                record.end(result)
-            except BaseException as error:
-                record.end(error=error)
-                raise
-            finally:
-                if may_audit:
-                    await audit.store(record)
-                await report_end(record)
-                # The error has this frame, which has the record: without this, the cycle would keep
-                # the request in memory until the garbage collector runs.
-                record.error = None
-        return result
+        run = partial(self._run, active, interaction, record)
+        return await recorded(record, run, is_new=not active.output.has_run_before())
 
     async def _run(
         self,
         active: ActiveCall,
         interaction: Interaction | None,
         record: CallRecord,
-        *,
-        may_audit: bool,
     ) -> JSON:
         """Return the result of the call.
 
@@ -198,7 +177,9 @@ class CallRunner:
         if output.stores_result:
             store_result = lambda result: output.store_result(self._result(call, result))  # noqa: E731
         has_run_before, running = output.has_run_before(), running_calls()
-        before_commit = partial(audit.store_in_transaction, record) if may_audit else None
+        before_commit = (
+            partial(audit.store_in_transaction, record) if self.server._may_audit else None
+        )
         resumes = "" if interaction is None or has_run_before else interaction.resumes
         try:
             while True:
@@ -298,17 +279,42 @@ class CallRunner:
         return None
 
 
+async def recorded(
+    record: CallRecord, run: Callable[[], Awaitable[JSON]], *, is_new: bool = True
+) -> JSON:
+    """Await ``run()`` and return its result. Report the call, and store its audit entry.
+
+    A call that is not new has run in another process. Its start was reported there.
+    """
+    with enter_wrappers(record) if wrappers else NO_WRAPPERS:
+        if is_new and call_started.receivers:
+            await report_start(record)
+        try:
+            result = await run()
+            record.end(result)
+        except BaseException as error:
+            record.end(error=error)
+            raise
+        finally:
+            if record.server._may_audit:
+                await audit.store(record)
+            await report_end(record)
+            # The error has this frame, which has the record: without this, the cycle would keep
+            # the request in memory until the garbage collector runs.
+            record.error = None
+    return result
+
+
 async def record_denied_call(record: CallRecord, error: Exception) -> None:
     """Record and report a call that HTTP answers with 401 or 403, which reaches no runner."""
-    if record.method not in RECORDED_METHODS:
-        return
-    with suppress(type(error)), enter_wrappers(record):
-        await report_start(record)
-        record.end(error=error)
-        await audit.store(record)
-        await report_end(record)
-        raise error  # for the wrappers
-    record.error = error.__traceback__ = None  # break the reference cycle, as in ``CallRunner``
+
+    async def deny() -> JSON:
+        raise error
+
+    if record.method in RECORDED_METHODS:
+        with suppress(type(error)):
+            await recorded(record, deny)
+        error.__traceback__ = None  # its frames have the error: see ``recorded``
 
 
 def overloaded(why: str) -> Overloaded:

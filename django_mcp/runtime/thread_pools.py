@@ -199,7 +199,7 @@ class ThreadPool:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self.size, thread_name_prefix=f"mcp-{self.name}")
         try:
-            self._executor.submit(self._work, job)
+            self._executor.submit(self._work, [job])
         except RuntimeError as error:
             # The executor has queued the job before it failed. The job is done now, so no thread
             # that starts later runs it: its caller is told that it did not run.
@@ -210,8 +210,11 @@ class ThreadPool:
         for owner in job.owners:
             self._started_by_owner[owner] += 1
 
-    def _work(self, job: Job[Any]) -> None:
+    def _work(self, queued: list[Job[Any]]) -> None:
         """Run a job in this thread, unless it was cancelled or could not be started."""
+        # Removed from the list, because the executor's frame has the arguments of this method. An
+        # exception of the job has that frame, so it would be a reference cycle.
+        job = queued.pop()
         try:
             if job.future.done() or not job.future.set_running_or_notify_cancel():
                 self._end(job)
