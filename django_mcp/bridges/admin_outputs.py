@@ -55,7 +55,7 @@ def list_schema(admin: Any, http: Any) -> JSON:
 
 def page_schema(admin: Any, http: Any) -> JSON:
     """Return the schema of a row as its page shows it. Raise the errors of the project's code."""
-    row = admin.model()
+    row = unsaved_row(admin.model)
     form = admin.get_form(http, row, change=True)(instance=row)
     found = _fields(admin.model, flatten_fieldsets(admin.get_fieldsets(http, row)), form)
     prefixes: list[str] = []
@@ -76,6 +76,15 @@ def inline_name(formset: Any, prefixes: list[str]) -> str:
     prefixes.append(prefix)
     count = prefixes.count(prefix)
     return prefix if count == 1 else f"{prefix}-{count}"
+
+
+def unsaved_row(model: type[models.Model]) -> models.Model:
+    """Return a row without a key.
+
+    A key with a default, such as a UUID, would make a form query the many-to-many relations of the
+    row, and a formset its inlines.
+    """
+    return model(pk=None)
 
 
 def empty_form(inline: Any, formset: Any, row: models.Model) -> Any:

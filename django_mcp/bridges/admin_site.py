@@ -60,6 +60,7 @@ from .admin_outputs import (
     list_schema,
     page_schema,
     saved_schema,
+    unsaved_row,
 )
 from .admin_pages import (
     DELETE,
@@ -573,7 +574,7 @@ class WriteAdminTool(AdminTool):
     def _add_inlines(self, properties: JSON, admin: Any, http: Any) -> Iterator[CheckMessage]:
         """Add an argument for the rows of each inline."""
         prefixes: list[str] = []
-        obj = None if self._adds_row else admin.model()
+        obj = None if self._adds_row else unsaved_row(admin.model)
         try:
             inlines = admin.get_inline_instances(http, obj)
         except Exception as error:
@@ -583,7 +584,7 @@ class WriteAdminTool(AdminTool):
             try:
                 made = inline.get_formset(http, obj)
                 name = inline_name(made, prefixes)
-                form = empty_form(inline, made, admin.model())
+                form = empty_form(inline, made, unsaved_row(admin.model))
                 properties[name] = self._inline_schema(inline, form, made.can_delete)
             except Exception as error:  # noqa: PERF203
                 yield self._form_warning(f"{type(error).__name__}: {error}")
@@ -604,7 +605,7 @@ class WriteAdminTool(AdminTool):
 
 def _schema_form(admin: Any, http: Any, *, new: bool) -> Any:
     """Return the unbound form of the add page, or of the page of an unsaved row."""
-    obj = None if new else admin.model()
+    obj = None if new else unsaved_row(admin.model)
     form = admin.get_form(http, obj, change=not new)
     return form() if new else form(instance=obj)
 

@@ -22,6 +22,7 @@ from ..declarations.outputs import Mismatch, Output, is_lazy
 from ..declarations.returned_rows import HiddenRows, Trusted
 from ..exceptions import ToolError
 from ..protocol import content
+from ..storage.event_log import size_of
 
 if TYPE_CHECKING:
     from ..declarations.prompts import Prompt
@@ -130,7 +131,7 @@ def _bounded(result: JSON) -> JSON:
     messages = [message["content"] for message in result.get("messages", ())]
     parts = result.get("content") or result.get("contents") or messages
     values = [value for part in parts for value in part.get("resource", part).values()]
-    size = sum([len(value) for value in values if isinstance(value, str)])
+    size = sum([size_of(value) for value in values if isinstance(value, str)])
     if "structuredContent" in result:
         size *= 2  # the data is sent twice: as structured content and as text
     if size > settings.RESULT_SIZE:

@@ -182,6 +182,7 @@ def test_rows_are_fetched_inside_the_transaction(connect, tags, in_transaction):
     "value",
     [
         "x" * 1001,
+        "ü" * 501,
         ["x" * 600, "x" * 600],
         lambda: mcp.Image(b"x" * 800),
         lambda: mcp.EmbeddedResource("shop://x", "x" * 1001),

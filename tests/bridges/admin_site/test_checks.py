@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 from django import forms
 from django.contrib import admin
@@ -173,6 +175,30 @@ def test_unsupported_keys(problems, site):
             app_label = "shop"
 
     assert [*problems(registered(site, Reading), [Reading])] == ["E223"]
+
+
+@isolate_apps("tests.shop")
+def test_generated_key_of_a_model_with_many_to_many(problems, site, server):
+    class Parcel(models.Model):  # noqa: DJ008
+        id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+        notes = models.ManyToManyField(Note)
+
+        class Meta:
+            app_label = "shop"
+
+    class Label(models.Model):  # noqa: DJ008
+        parcel = models.ForeignKey(Parcel, models.CASCADE)
+        text = models.CharField(max_length=9)
+
+        class Meta:
+            app_label = "shop"
+
+    inline = type("Labels", (admin.TabularInline,), {"model": Label, "__module__": __name__})
+    registered(site, Parcel, inlines=[inline])
+    assert problems(site, [Parcel], operations=["update"]) == {}
+    tools = server._catalog.tools
+    assert {"notes", "label_set"} <= {*tools["update_parcel"]._arguments.schema["properties"]}
+    assert {"notes", "label_set"} <= {*tools["read_parcel"]._output.schema["properties"]}
 
 
 @pytest.mark.parametrize("listed", [[Invoice], (Invoice,)])
