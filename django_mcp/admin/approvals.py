@@ -28,6 +28,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext_lazy as _
 
+from ..calls.callers import caller_text, usernames
 from ..declarations.server import servers
 from ..models import Approval, ApprovalStatus
 from ..models.approvals import MAX_REASON_LENGTH
@@ -81,7 +82,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
     list_display = (
         "pk",
         "tool",
-        "user",
+        "user_text",
         "client_text",
         "state",
         "created",
@@ -206,6 +207,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
             "opts": self.opts,
             "approval": approval,
             "state": self.state(approval),
+            "user": self.user_text(approval),
             "client": self.client_text(approval),
             "description": tool and (tool.description or ""),
             "arguments": [(name, plain_text(one)) for name, one in approval.arguments.items()],
@@ -220,6 +222,13 @@ class ApprovalAdmin(ReadOnlyAdmin):
         return render(request, "django_mcp/admin/approval.html", context)
 
     # Columns.
+
+    @admin.display(description=_("user"), ordering="user")
+    def user_text(self, approval: Approval) -> str:
+        """The user, and who acts as the user in the inspector."""
+        user = "" if approval.user is None else approval.user.get_username()
+        # Few calls are made so. The list shows those that wait first.
+        return caller_text(user, approval.impersonator, usernames([approval.impersonator]))
 
     @admin.display(description=_("client"), ordering="client")
     def client_text(self, approval: Approval) -> str:

@@ -36,6 +36,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import override
 
+from ..calls.callers import caller_text, usernames
 from ..calls.records import CallOutcome
 from ..management.audit_export import FORMATS, pages
 from ..models import Approval, AuditEntry, Session
@@ -92,6 +93,19 @@ class AuditChangeList(ChangeList):
         if keys["first"] is None:
             return found.none()
         return found.filter(pk__gte=keys["first"], pk__lte=keys["last"])
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Give the shown entries the text of their user."""
+        super().get_results(request)
+        shown: Any = [*self.result_list]
+        names = usernames([entry.impersonator for entry in shown])
+        for entry in shown:
+            entry.caller_text = caller_text(_user_of(entry), entry.impersonator, names)
+        self.result_list = shown
+
+
+def _user_of(entry: AuditEntry) -> str:
+    return entry.username or entry.user or "-"
 
 
 class AuditEntryAdmin(ReadOnlyAdmin):
@@ -253,9 +267,8 @@ class AuditEntryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("user"))
     def who(self, entry: AuditEntry) -> str | SafeString:
-        if entry.user is None:
-            return "-"
-        return self.link(AuditEntry, entry.username or entry.user, user=entry.user)
+        text = getattr(entry, "caller_text", None) or _user_of(entry)
+        return text if entry.user is None else self.link(AuditEntry, text, user=entry.user)
 
     @admin.display(description=_("client"))
     def client_text(self, entry: AuditEntry) -> str | SafeString:
@@ -290,7 +303,9 @@ class AuditEntryAdmin(ReadOnlyAdmin):
         """The user, with a link to their page if the viewer may see it."""
         if entry.user is None:
             return "-"
-        name = f"{entry.username} ({entry.user})"
+        name = caller_text(
+            f"{entry.username} ({entry.user})", entry.impersonator, usernames([entry.impersonator])
+        )
         page = getattr(entry, "user_page", None)
         shown = _linked(name, page)
         entries = self.link(AuditEntry, _("all entries of this user"), user=entry.user)

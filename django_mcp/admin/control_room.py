@@ -23,12 +23,13 @@ from django.utils.html import format_html
 from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
 
+from ..calls.callers import caller_text, usernames
 from ..calls.records import CallOutcome
 from ..declarations.server import servers
 from ..models import DONE, Approval, ApprovalStatus, Ask, AuditEntry, Call, Session, Switch
 from ..storage.databases import rows
 from .audit import outcome_label
-from .log import STATES, SessionAdmin, active_since, client_name, usernames
+from .log import STATES, SessionAdmin, active_since, client_name
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -181,11 +182,14 @@ class ControlRoom:
             (_("approval"), _("name"), _("user"), _("expires")),
             count=_count(found), url=self._list_url(Approval),
         )  # fmt: skip
-        for row in found.order_by("expires", "pk").select_related("user")[:MAX_SHOWN_ROWS]:
+        waiting = [*found.order_by("expires", "pk").select_related("user")[:MAX_SHOWN_ROWS]]
+        names = usernames([row.impersonator for row in waiting])
+        for row in waiting:
             link = format_html(
                 '<a href="{}">#{}</a>', self._admin.url(Approval, "change", row.pk), row.pk
             )
             user = row.user.get_username() if row.user else ""
+            user = caller_text(user, row.impersonator, names)
             section.cells.append((link, row.tool, user, _time(row.expires)))
         return section
 

@@ -13,7 +13,7 @@ Messages between clients and the project may contain any data, so only superuser
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,6 +37,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, override
 
+from ..calls.callers import usernames
 from ..calls.records import RECORDED_METHODS
 from ..conf import settings
 from ..declarations.server import servers
@@ -214,18 +215,6 @@ def as_text(value: Any) -> str:
 def active_since() -> datetime:
     """Return the time since which the client of an active session has been seen."""
     return timezone.now() - timedelta(seconds=ACTIVE_SECONDS)
-
-
-def usernames(keys: Collection[str | None]) -> dict[str, str]:
-    """Return the names of users by their keys as text, by one query.
-
-    Users may be in another database than the rows that name them, so no query can join them.
-    """
-    from ..calls.callers import is_user_pk, users
-
-    known = [key for key in set(keys) if key and is_user_pk(key)]
-    found = users().filter(pk__in=known) if known else ()
-    return {str(user.pk): user.get_username() for user in found}
 
 
 # Filters whose choices are known, so that they are not read from the table.

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from ..conf import settings
 from ..models import Approval
 from ..storage.approvals import database
+from .callers import caller_text, usernames
 
 MAX_RECIPIENTS = 100
 
@@ -35,7 +36,11 @@ def send_approval_mail(pk: int) -> None:
             "The page shows the arguments of the call. If you do not decide by %(expires)s, the "
             "call is not made."
         ) % {
-            "user": "" if approval.user is None else approval.user.get_username(),
+            "user": caller_text(
+                "" if approval.user is None else approval.user.get_username(),
+                approval.impersonator,
+                usernames([approval.impersonator]),
+            ),
             "tool": approval.tool,
             "link": _link(approval),
             "expires": f"{approval.expires:%Y-%m-%d %H:%M %Z}".strip(),

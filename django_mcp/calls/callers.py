@@ -23,6 +23,7 @@ from urllib.parse import unquote
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext
 
 from ..auth.principal import (
     Auth,
@@ -193,6 +194,28 @@ def is_user_pk(user: str) -> bool:
     except ValidationError:
         return False
     return True
+
+
+def usernames(keys: Collection[str | None]) -> dict[str, str]:
+    """Return the names of users by their keys as text, by one query.
+
+    Users may be in another database than the rows that name them, so no query can join them.
+    """
+    known = [key for key in set(keys) if key and is_user_pk(key)]
+    found = users().filter(pk__in=known) if known else ()
+    return {str(user.pk): user.get_username() for user in found}
+
+
+def caller_text(user: str, impersonator: str, names: Mapping[str, str]) -> str:
+    """Return who made a call, for people.
+
+    ``impersonator`` is the key of the member of staff who acts as ``user`` in the inspector, or "".
+    ``names`` are the names of users by their keys. A deleted user has none.
+    """
+    if not impersonator:
+        return user
+    staff = names.get(impersonator) or gettext("user %s") % impersonator
+    return gettext("%(staff)s, as %(user)s in the inspector") % {"staff": staff, "user": user}
 
 
 def _token_key(owner: str) -> str:

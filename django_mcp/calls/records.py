@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from django.dispatch import Signal
 
 from .. import signals
+from ..auth.principal import IMPERSONATOR_PREFIX
 from ..declarations.redaction import MASK
 from ..exceptions import (
     ApprovalRequired,
@@ -177,7 +178,7 @@ class CallRecord:
         ``client_info``.
         """
         if self.principal.impersonator:
-            return f"impersonator:{self.principal.impersonator}"
+            return f"{IMPERSONATOR_PREFIX}{self.principal.impersonator}"
         auth = self.principal.auth
         if auth is None:
             return ""

@@ -95,11 +95,16 @@ class Approval(models.Model):
     def is_expired(self) -> bool:
         return bool(self.open) and self.expires <= timezone.now()
 
+    @property
+    def impersonator(self) -> str:
+        """The key of the member of staff who acts as ``user`` in the admin's inspector, or ""."""
+        return self.caller.get("impersonator") or ""
+
     def is_involved(self, user: Any) -> bool:
         """Whether ``user`` is the caller, acts as the caller, or issued the caller's token."""
         caller = self.caller
         return str(user.pk) in (
-            str(self.user_id), caller.get("impersonator"), caller.get("issued_by")
+            str(self.user_id), self.impersonator, caller.get("issued_by")
         )  # fmt: skip
 
     def objection(self, by: Any) -> str:

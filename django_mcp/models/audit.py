@@ -6,6 +6,7 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from ..auth.principal import IMPERSONATOR_PREFIX
 from .sessions import JSONText
 
 
@@ -59,3 +60,9 @@ class AuditEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.method} {self.name} #{self.pk}"
+
+    @property
+    def impersonator(self) -> str:
+        """The key of the member of staff who acted as ``user`` in the admin's inspector, or ""."""
+        is_impersonated = self.client.startswith(IMPERSONATOR_PREFIX)
+        return self.client.removeprefix(IMPERSONATOR_PREFIX) if is_impersonated else ""

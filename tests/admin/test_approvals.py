@@ -17,6 +17,7 @@ from django.urls import clear_url_caches, reverse
 from django.utils import translation
 
 import django_mcp as mcp
+from django_mcp.calls.approval_mail import send_approval_mail
 from django_mcp.models import Approval, ApprovalStatus
 from tests.admin import urls
 from tests.shop.models import Company, Customer, Invoice, Note, Tag
@@ -106,6 +107,19 @@ def test_staff_without_permission_see_nothing(close):
     assert client.post(page(row), APPROVE).status_code in (302, 403)
     row.refresh_from_db()
     assert row.status == ApprovalStatus.PENDING
+
+
+def test_page_list_and_mail_show_who_acts_as_the_user(close, approver, mailoutbox):
+    """Otherwise an approver would believe that Alice herself has made the call."""
+    sam, row = User.objects.create_user("sam"), close()
+    User.objects.filter(username="carol").update(email="carol@shop.example")
+    Approval.objects.update(caller=row.caller | {"impersonator": str(sam.pk)})
+    send_approval_mail(row.pk)
+    texts = [approver.get(page(row)).text, approver.get(LIST).text, mailoutbox[0].body]
+    assert all("sam, as alice in the inspector" in text for text in texts)
+    key = sam.pk
+    sam.delete()
+    assert f"user {key}, as alice in the inspector" in approver.get(page(row)).text
 
 
 def test_viewer_looks_and_does_not_decide(close):

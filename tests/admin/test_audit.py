@@ -172,7 +172,7 @@ def test_every_outcome_has_a_label_and_a_filter(root):
 
 def test_list_runs_few_queries_and_no_query_of_all_dates(root, django_assert_max_num_queries):
     for number in range(60):
-        add(name=f"tool {number}", user=str(number))
+        add(name=f"tool {number}", user=str(number), client=f"impersonator:{number}")
     with django_assert_max_num_queries(8) as captured:
         assert len(listed(root)) == 50
     sql = " ".join(query["sql"] for query in captured)
@@ -209,6 +209,14 @@ def test_entry_is_shown_escaped_with_links(root, recorded_session, alice):
         f"{page()}?user={alice.pk}",
     ):
         assert f'href="{address}"' in html
+
+
+def test_list_and_page_show_who_acts_as_the_user(root, django_user_model, alice):
+    sam = django_user_model.objects.create_user("sam")
+    entry = add(user=str(alice.pk), username="alice", client=f"impersonator:{sam.pk}")
+    for address in (page(), page("django_mcp_auditentry_change", entry.pk)):
+        text = html.unescape(root.get(address).text)
+        assert "sam, as alice" in text and "in the inspector" in text
 
 
 def test_links_lead_only_to_pages_that_the_viewer_may_see(staff, recorded_session, alice):
