@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.db import connection
+from django.db.models.expressions import RawSQL
 from django.test.utils import CaptureQueriesContext
 
 from django_mcp.storage import compiled_queries
@@ -71,9 +72,21 @@ def test_filter_that_no_row_can_meet_finds_nothing():
 
 
 def test_parameter_that_is_a_list_is_kept():
-    params = [["a"], compiled_queries.PLACEHOLDERS[0]]
+    params = {"p0": ["a"], "p1": compiled_queries.PLACEHOLDERS[0]}
     statement = compiled_queries.Statement(None, "", params, (), is_constant=False)
-    assert statement.parameters(["b"]) == [["a"], "b"]
+    assert statement.parameters(["b"]) == {"p0": ["a"], "p1": "b"}
+
+
+def test_percent_signs_in_the_sql_and_in_parameters_are_kept():
+    notes(3)
+    labelled = Note.objects.annotate(label=RawSQL("text || '%%s %%'", ()))
+
+    def by_text_and_label(texts):
+        found = labelled.filter(text__in=texts).exclude(text__endswith="%(p0)s")
+        return found.values_list("text", "label")
+
+    found = fetch("default", by_text_and_label, ["note 1", "%s"])
+    assert found == [("note 1%s %",), None]
 
 
 def test_instance_has_the_values_of_its_row():
