@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +37,19 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def migrate(folder: Path, **more: str) -> None:
+    """Give the project two migrated SQLite databases in ``folder``."""
+    shutil.copytree(_migrated(frozenset(more.items())), folder, dirs_exist_ok=True)
+
+
+@cache
+def _migrated(more: frozenset[tuple[str, str]]) -> Path:
+    """Return a folder with migrated databases, to be copied."""
+    folder = Path(tempfile.mkdtemp(prefix="django_mcp_restarts_"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for alias in ("default", "mcp"):
         command = [sys.executable, "-m", "django", "migrate", "-v0", f"--database={alias}"]
-        subprocess.run(command, check=True, cwd=ROOT, env=environment(folder, **more))
+        subprocess.run(command, check=True, cwd=ROOT, env=environment(folder, **dict(more)))
+    return folder
 
 
 class Process:
