@@ -1,6 +1,6 @@
 """A tour of the admin in a browser, while a client uses the server.
 
-A user makes a token, and a client connects with it. The administrator sees its session and its
+A client asks for access by OAuth, and a user allows it. The administrator sees its session and its
 calls, approves a refund, and switches a tool off. ``SCREENSHOTS=1`` writes the pictures of
 the documentation again.
 """
@@ -8,7 +8,6 @@ the documentation again.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,10 +18,13 @@ import pytest
 from tests.restarts.processes import Client
 
 from .conftest import SECONDS
+from .test_authorization import ClientInThread, callback  # noqa: F401
 from .tour.shop import PASSWORD, Background, ListChanges, Shop, tools_of
+from .tour.timing import seconds_to_notification
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
 LARGEST = 250_000  # bytes of an image
+MAX_SECONDS_TO_NOTIFICATION = 1.0  # from the commit of a switch
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +75,31 @@ def shown(page: Any, name: str) -> bool:
     return bool(page.get_by_role("link", name=name, exact=True).count())
 
 
-def make_token(page: Any, shop: Shop) -> str:
-    """Make a personal access token in the admin, for the user of the page. Return its secret."""
-    open_in_admin(page, shop, "django_mcp/token/add/")
-    page.locator("#id_name").fill("laptop")
+async def access_token(agent: Any) -> str:
+    """Connect, which makes the official client discover the server, register and ask for access."""
+    async with agent.opened() as client:
+        await client.list_tools()
+    return str(agent.memory.tokens.access_token)
+
+
+def authorize(page: Any, shop: Shop, callback: Any) -> str:  # noqa: F811
+    """Allow a new client to act as the user of the page. Return its access token."""
+    client = ClientInThread(f"{shop.address}/mcp", callback, access_token)
+    page.goto(client.urls.get(timeout=SECONDS))
+    assert "Agent Smith" in page.get_by_role("main").inner_text()
+    page.get_by_role("button", name="Allow").click()
+    page.wait_for_url(f"{callback.url}?*")
+    token: str = client.said.result(SECONDS)
+    assert client.agent.answers("/oauth/register") == [201]
+    return token
+
+
+def switch_off(page: Any, shop: Shop, tool: str) -> None:
+    open_in_admin(page, shop, "django_mcp/switch/add/")
+    page.locator("#id_what").select_option(label=f"tool:{tool}")
+    page.locator("#id_reason").fill("Holidays")
     page.get_by_role("button", name="Save", exact=True).click()
-    secret = page.get_by_text("mcp_").first.inner_text()
-    assert secret.startswith("mcp_")
-    return str(secret.split()[0])
+    page.get_by_text("was added successfully").first.wait_for()
 
 
 @pytest.fixture
@@ -96,10 +115,14 @@ def connect(shop: Shop) -> Iterator[Callable[[str], Client]]:
 
 
 def test_administrator_sees_limits_approves_and_switches_off_what_a_client_does(
-    page, shop, connect, chromium
+    page,
+    shop,
+    connect,
+    chromium,
+    callback,  # noqa: F811
 ):
     with signed_in(chromium, shop, "alice") as hers:
-        client = connect(make_token(hers, shop))
+        client = connect(authorize(hers, shop, callback))
     changes = ListChanges(client)
     assert tools_of(client) == ["refund", "search_orders", "opening_hours"]
 
@@ -133,15 +156,19 @@ def test_administrator_sees_limits_approves_and_switches_off_what_a_client_does(
     assert refund.text() == "Refunded 12.50."
 
     # A tool is switched off, and leaves the list of the client.
-    before = len(changes.times)
-    open_in_admin(page, shop, "django_mcp/switch/add/")
-    page.locator("#id_what").select_option(label="tool:opening_hours")
-    page.locator("#id_reason").fill("Holidays")
-    page.get_by_role("button", name="Save", exact=True).click()
-    saved = time.monotonic()
-    page.get_by_text("was added successfully").first.wait_for()
-    shop.server.until(lambda: len(changes.times) > before, "No list_changed notification arrived.")
-    print(f"tools/list_changed arrived {max(changes.times[-1] - saved, 0):.2f} s after the switch")
-    assert tools_of(client) == ["refund", "search_orders"]
-    open_in_admin(page, shop, "django_mcp/switch/")
-    picture(page, "switches-light")
+    listed, seconds = tools_of(client), []
+    for tool in ("opening_hours", "search_orders", "refund"):
+        is_notified = changes.expect_more()
+        switch_off(page, shop, tool)
+        if not seconds:
+            open_in_admin(page, shop, "django_mcp/switch/")
+            picture(page, "switches-light")
+        shop.server.until(is_notified, "No list_changed notification arrived.")
+        seconds.append(seconds_to_notification(shop.folder))
+        listed.remove(tool)
+        assert tools_of(client) == listed
+        if seconds[-1] < MAX_SECONDS_TO_NOTIFICATION:
+            break
+    # The guarantees promise a second, so this asserts it. A busy machine may pause the server for
+    # longer than that, so one of three switches must be in time.
+    assert min(seconds) < MAX_SECONDS_TO_NOTIFICATION, seconds

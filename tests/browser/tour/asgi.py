@@ -7,4 +7,6 @@ django = get_asgi_application()  # first: it loads the apps
 
 from django_mcp.routing import mount  # noqa: E402
 
-application = mount(ASGIStaticFilesHandler(django))
+from .timing import noting_notifications  # noqa: E402
+
+application = noting_notifications(mount(ASGIStaticFilesHandler(django)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Callable
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
@@ -78,20 +78,25 @@ class Background:
 
 
 class ListChanges:
-    """Listens to the notifications of a client, and keeps the times at which lists changed."""
+    """Counts the notifications of a client that its list of tools has changed."""
 
     def __init__(self, client: Client) -> None:
-        self.times: list[float] = []
+        self.count = 0
         self._response = client.get()
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
+
+    def expect_more(self) -> Callable[[], bool]:
+        """Return a function that tells whether there were more notifications since now."""
+        before = self.count
+        return lambda: self.count > before
 
     def _listen(self) -> None:
         # The test closes the connection while this thread reads it.
         with suppress(OSError, ValueError, AttributeError):
             for message in self._response:
                 if message.get("method") == "notifications/tools/list_changed":
-                    self.times.append(time.monotonic())
+                    self.count += 1
 
 
 def tools_of(client: Client) -> list[str]:
