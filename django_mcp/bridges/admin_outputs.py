@@ -12,13 +12,12 @@ from typing import Any
 
 from django import forms
 from django.contrib.admin.utils import flatten_fieldsets
-from django.core.exceptions import FieldDoesNotExist
 from django.db import models
 
 from ..declarations.fields.keys import key_schema
 from ..declarations.fields.values import ALL_JSON_TYPES, describe, field_schema, has_json_form
 from ..declarations.schemas import object_schema
-from .admin_pages import KEY, TEXT, column_name, is_secret
+from .admin_pages import KEY, TEXT, column_name, is_secret, model_field, shows_secret
 
 JSON = dict[str, Any]
 MESSAGES = {"type": "array", "items": {"type": "string"}}
@@ -103,14 +102,18 @@ def _fields(model: type[models.Model], names: list[Any], form: Any = None) -> JS
     for name in names:
         field = None if form is None else form.fields.get(name)
         is_hidden = field is not None and field.widget.is_hidden
-        if not (is_hidden or is_secret(column_name(name), field)):
+        if form is None:
+            is_withheld = is_secret(column_name(name))
+        else:
+            is_withheld = shows_secret(column_name(name), field, model_field(model, name))
+        if not (is_hidden or is_withheld):
             found[column_name(name)] = _value_schema(model, name, field, form)
     return found
 
 
 def _value_schema(model: type[models.Model], name: Any, field: Any, form: Any) -> JSON:
     """Return the schema of one value, which ``shown_value`` or ``FormValues`` makes."""
-    column = _model_field(model, name)
+    column = model_field(model, name)
     words = {} if column is None else describe(column)
     if isinstance(field, forms.ModelMultipleChoiceField):
         return MANY_RELATED | words
@@ -126,16 +129,3 @@ def _value_schema(model: type[models.Model], name: Any, field: Any, form: Any) -
     if not has_json_form(column):
         return {"type": ALL_JSON_TYPES} | words
     return field_schema(column, nullable=True) | words
-
-
-def _model_field(model: type[models.Model], name: Any) -> Any:
-    """Return the field that a column shows. None for methods, properties, paths and keys.
-
-    The admin looks up ``customer_id`` and generic relations as attributes.
-    """
-    try:
-        found = model._meta.get_field(name) if isinstance(name, str) else None
-    except FieldDoesNotExist:
-        return None
-    is_own = isinstance(found, models.Field) and found.name == name and not found.one_to_many
-    return found if is_own else None

@@ -49,7 +49,7 @@ from ..auth import scopes
 from ..declarations.elicitation_checks import asks_secret
 from ..declarations.fields.keys import filter_by_keys, key_value
 from ..declarations.fields.values import basename, field_value, has_json_form, plain_value
-from ..declarations.secret_names import SECRET_COLUMN
+from ..declarations.secret_names import NOT_SECRET, SECRET, SECRET_COLUMN, words
 from ..exceptions import InvalidArguments, ToolError
 from .form_input import MAX_ERRORS, error_lines, post_data
 from .rows import conflict_error
@@ -479,7 +479,7 @@ def accepted_fields(form: forms.BaseForm) -> list[str]:
         name
         for name, field in form.fields.items()
         if not (field.disabled or field.widget.is_hidden or name == "DELETE")
-        and not (is_secret(name, field) or _asks_for_secret(name, field))
+        and not (shows_secret(name, field) or _asks_for_secret(name, field))
         and not isinstance(field, forms.FilePathField)  # its choices are paths of the server
     ]
 
@@ -503,6 +503,40 @@ def is_secret(name: str, field: forms.Field | None = None) -> bool:
     return has_password_input or SECRET_COLUMN.search(name) is not None
 
 
+def shows_secret(name: str, field: Any, column: Any = None) -> bool:
+    """Whether a field of a page looks like a credential, by its name or its label.
+
+    A page shows every field of the model unless the project says otherwise, so the wider list of
+    names applies, which ``list_display`` does not need. ``field`` is None for a read-only field,
+    whose ``column`` is the model field. Check boxes and choices contain no credentials.
+    """
+    if is_secret(name, field):
+        return True
+    if field is None:
+        is_chosen = isinstance(column, models.BooleanField) or getattr(column, "choices", None)
+        label = getattr(column, "verbose_name", "")
+    else:
+        is_typed = not isinstance(field, forms.BooleanField | forms.ChoiceField)
+        is_chosen = not (is_typed or isinstance(field, forms.ModelChoiceField))
+        label = field.label or ""
+    if is_chosen:
+        return False
+    return SECRET.search(NOT_SECRET.sub("|", f"{words(name)} {words(str(label))}")) is not None
+
+
+def model_field(model: type[models.Model], name: Any) -> Any:
+    """Return the field that a column shows. None for methods, properties, paths and keys.
+
+    The admin looks up ``customer_id`` and generic relations as attributes.
+    """
+    try:
+        found = model._meta.get_field(name) if isinstance(name, str) else None
+    except FieldDoesNotExist:
+        return None
+    is_own = isinstance(found, models.Field) and found.name == name and not found.one_to_many
+    return found if is_own else None
+
+
 class FormValues:
     """The values that the forms of a page show, as JSON: of one form, or of the rows of an inline.
 
@@ -520,14 +554,15 @@ class FormValues:
             found = {}
             for name in self._names:
                 if name in self._readonly:
-                    if not is_secret(column_name(name)):
+                    column = model_field(form.instance._meta.model, name)
+                    if not shows_secret(column_name(name), None, column):
                         found[column_name(name)] = shown_value(name, form.instance, self._admin)
                 elif name in form.fields and not self._is_withheld(name, form.fields[name]):
                     found[name] = self._editable(form, name)
             yield found
 
     def _is_withheld(self, name: str, field: forms.Field) -> bool:
-        return field.widget.is_hidden or is_secret(name, field)
+        return field.widget.is_hidden or shows_secret(name, field)
 
     def _editable(self, form: Any, name: str) -> Any:
         field = form.fields[name]

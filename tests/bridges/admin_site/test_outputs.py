@@ -15,6 +15,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from jsonschema import Draft202012Validator
 
 import django_mcp as mcp
+from django_mcp.bridges.admin_pages import shows_secret
 from django_mcp.protocol.revisions import REVISIONS
 from tests.shop.models import Badge, Company, Customer, Invoice, Place, Sample, Tag, Wearer
 
@@ -211,3 +212,33 @@ def test_actions_have_no_output_schema(connect, server, root):
     listed = connect(root, server=server).request("tools/list")["tools"]
     (action,) = [tool for tool in listed if tool["name"] == "mark_paid_invoice"]
     assert "outputSchema" not in action
+
+
+@pytest.mark.parametrize("verb", ["view", "change"])
+def test_page_shows_no_field_that_looks_like_a_credential(
+    connect, office_tools, alice, sample, verb
+):
+    """A user who may only view the row gets all fields as read-only ones."""
+    alice.is_staff = True
+    alice.save()
+    alice.user_permissions.add(Permission.objects.get(codename=f"{verb}_sample"))
+    client = connect(User.objects.get(pk=alice.pk), server=office_tools)
+    shown = client.call("read_sample", _key=sample.pk)["structuredContent"]
+    assert shown["name"] == "One" and "token" not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "is_withheld"),
+    [
+        ("payment_token", forms.CharField(), True),
+        ("code", forms.CharField(label="API key"), True),
+        ("iban", None, True),
+        ("token", forms.ModelChoiceField(User.objects.none()), True),
+        ("total_tokens", forms.IntegerField(), False),
+        ("token_valid", forms.BooleanField(), False),
+        ("token", forms.ChoiceField(choices=[("a", "A")]), False),
+        ("number", forms.CharField(label="Number"), False),
+    ],
+)
+def test_names_and_labels_of_credentials(name, field, is_withheld):
+    assert shows_secret(name, field) is is_withheld
