@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import copy_context
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,7 +39,7 @@ from ..declarations.permissions import Decision
 from ..exceptions import Busy, InsufficientScope, Stopped, Unsupported
 from ..protocol.jsonrpc import JSON, InternalError
 from ..runtime import outages, threads
-from ..runtime.async_orm import orm_in_own_thread
+from ..runtime.async_orm import orm_in_own_thread, run_in_context
 from ..runtime.runtime import environment
 from ..storage.databases import codes, makes_own_queries, own_queries
 from ..storage.jobs import BROKEN, TEMPORARY
@@ -346,15 +347,16 @@ async def _in_loop(run: CallRun, work: Invocation) -> dict[str, Any]:
                     await acount_call(run, work.declaration)
                 return await _finished(run, work, _validated(run.request, work))
         # The context managers are entered and left in the call's own thread, not in the event loop,
-        # because they may use the database.
-        stack = ExitStack()
+        # because they may use the database. Both happen in one context, because a manager may reset
+        # a ``ContextVar`` by the token that it got when it set it.
+        stack, context = ExitStack(), copy_context()
         try:
-            bound = await sync_to_async(_prepared)(run, work, stack)
+            bound = await run_in_context(context, _prepared, run, work, stack)
             result = await _finished(run, work, bound)
         except BaseException as error:
-            await sync_to_async(_leave)(stack, error)
+            await run_in_context(context, _leave, stack, error)
             raise
-        await sync_to_async(_leave)(stack, None)
+        await run_in_context(context, _leave, stack, None)
         return result
 
 

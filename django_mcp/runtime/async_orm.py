@@ -11,13 +11,14 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar
 
-from asgiref.sync import AsyncToSync, SyncToAsync, ThreadSensitiveContext
+from asgiref.sync import AsyncToSync, SyncToAsync, ThreadSensitiveContext, sync_to_async
 
 from .runtime import environment
-from .thread_pools import ThreadPool
+from .thread_pools import ThreadPool, restore_context
 
 T = TypeVar("T")
 
@@ -36,6 +37,23 @@ def orm_in_pool(pool: ThreadPool) -> OrmThreadContext:
     For work that anonymous clients can cause. Raise ``Busy`` if the queue is full.
     """
     return OrmThreadContext(PoolExecutor(pool))
+
+
+async def run_in_context(context: Context, function: Callable[..., T], /, *args: Any) -> T:
+    """Run ``function`` in the thread of the call's ORM and in ``context``.
+
+    The awaiting task gets the values that the function sets. Several functions may run in one
+    context: the second can reset a ``ContextVar`` by the token of the first.
+    """
+
+    def job() -> T:
+        restore_context(context)
+        return function(*args)
+
+    try:
+        return await sync_to_async(context.run)(job)
+    finally:
+        restore_context(context)
 
 
 class OrmThreadContext:

@@ -40,8 +40,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # A value in an asgiref ``Local``, such as the active language, is not visible in another thread,
-# even in a copy of the context. This function of asgiref makes it visible in the pool's thread.
-_restore_asgiref_locals: Callable[[contextvars.Context], None] = getattr(
+# even in a copy of the context. This function of asgiref makes the values of a context, and of the
+# locals in it, visible in the current context and thread.
+restore_context: Callable[[contextvars.Context], None] = getattr(
     asgiref.sync, "_restore_context", lambda context: None
 )
 logger = logging.getLogger("django_mcp")
@@ -225,7 +226,7 @@ class ThreadPool:
                 if job.context is None:
                     result = run_job(job.function)
                 else:
-                    job.context.run(_restore_asgiref_locals, job.context)
+                    job.context.run(restore_context, job.context)
                     result = job.context.run(run_job, job.function)
             except BaseException as error:
                 self._end(job)

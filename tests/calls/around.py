@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,3 +96,17 @@ def broken(request: Any) -> Iterator[None]:
 def in_german(request: Any) -> Iterator[None]:
     with translation.override("de"):
         yield
+
+
+tenant: ContextVar[str] = ContextVar("tenant", default="nobody's")
+
+
+@contextmanager
+def of_tenant(request: Any) -> Iterator[None]:
+    """Reset the variable by its token, which only works in the context in which it was set."""
+    token = tenant.set("Acme's")
+    try:
+        yield
+    finally:
+        order.append(tenant.get())
+        tenant.reset(token)

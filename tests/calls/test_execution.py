@@ -554,6 +554,33 @@ def test_around_cannot_suppress_exceptions(connect, server, db, settings, tool):
     assert around.order == ["swallowed ToolError", "swallowed InputRequired"]
 
 
+@pytest.mark.parametrize("fail", [False, True])
+@pytest.mark.parametrize("tool", ["tool", "atool"])
+def test_around_sets_and_resets_a_context_variable(connect, server, db, settings, tool, fail):
+    around.order.clear()
+    settings.DJANGO_MCP = {"AROUND": ["tests.calls.around.of_tenant"]}
+
+    def tenant_of_the_call() -> str:
+        if fail:
+            raise mcp.ToolError(around.tenant.get())
+        return around.tenant.get()
+
+    @server.tool(permission=mcp.PUBLIC, name="tool")
+    def sync(request: mcp.Request) -> str:
+        return tenant_of_the_call()
+
+    @server.tool(permission=mcp.PUBLIC, name="atool")
+    async def asynchronous(request: mcp.Request) -> str:
+        return f"{tenant_of_the_call()} {await sync_to_async(around.tenant.get)()}"
+
+    client = connect(server=server)
+    if fail:
+        assert client.failure(tool) == "Acme's"
+    else:
+        assert client.text(tool) == {"tool": "Acme's", "atool": "Acme's Acme's"}[tool]
+    assert around.order == ["Acme's"] and around.tenant.get() == "nobody's"
+
+
 @pytest.mark.parametrize("tool", ["tool", "atool"])
 def test_around_that_raises_on_entry_prevents_the_call(connect, server, db, settings, tool, caplog):
     settings.DJANGO_MCP = {"AROUND": ["tests.calls.around.closed"]}
