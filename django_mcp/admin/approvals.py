@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -97,9 +98,12 @@ class ApprovalAdmin(ReadOnlyAdmin):
 
     def held_permissions(self, request: HttpRequest) -> set[str]:
         """Return the permissions to approve calls of declared tools that the user has."""
-        tools = (tool for server in servers() for tool in server._catalog.tools.values())
+        catalogs = [server._catalog for server in servers()]
+        tools = [
+            tool for one in catalogs for tool in chain(one.tools.values(), one.model_tools.values())
+        ]
         user: Any = request.user
-        return {name for name in {tool.approval for tool in tools if tool.approval}
+        return {name for name in {tool._approval for tool in tools if tool._approval}
                 if user.has_perm(name)}  # fmt: skip
 
     def sees_all(self, request: HttpRequest) -> bool:

@@ -76,10 +76,6 @@ class Auth:
         return str(getattr(self.application, "client_id", self.application.pk))
 
 
-# How records of calls begin the client of a call in the inspector as another user.
-IMPERSONATOR_PREFIX = "impersonator:"
-
-
 @dataclass(frozen=True, slots=True)
 class Principal:
     """The user that a call acts as, and the token that came with the call.

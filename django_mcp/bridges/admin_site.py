@@ -39,7 +39,7 @@ from ..calls.execution import queries_through
 from ..declarations import permissions
 from ..declarations.arguments import MAX_KEYS_PER_ARGUMENT, Arguments
 from ..declarations.attribute_checks import did_you_mean
-from ..declarations.declaration import Declaration, Find, ascii_name
+from ..declarations.declaration import Declaration, Find, ToolDeclaration, ascii_name
 from ..declarations.fields.keys import key_problems, key_schema, key_value
 from ..declarations.fields.search import MAX_QUERY_LENGTH
 from ..declarations.outputs import Output
@@ -107,18 +107,19 @@ def register_admin(
     audit: bool | None = None,
     throttle: Throttles | None = None,
     timeout: float | None = None,
+    approval: str = "",
     server: Server | None = None,
 ) -> None:
     """Expose models of an admin site: tools that search and read, as the same user in the admin.
 
     ``operations`` ("create", "update", "delete") and ``actions``, names of the admin's actions, add
-    tools that write. ``prefix`` begins the names of all tools. ``audit``, ``throttle`` and
-    ``timeout`` are those of a ``Tool``. The tools of one model share a throttle's count. Raise
-    ``AlreadyRegistered``.
+    tools that write. ``prefix`` begins the names of all tools. ``audit``, ``throttle``,
+    ``timeout`` and ``approval`` are those of a ``Tool``. The tools of one model share a throttle's
+    count. Raise ``AlreadyRegistered``.
     """
     options = {
         "operations": operations, "actions": actions, "prefix": prefix,
-        "audit": audit, "throttle": throttle, "timeout": timeout,
+        "audit": audit, "throttle": throttle, "timeout": timeout, "approval": approval,
     }  # fmt: skip
     (server or default_server)._record(AdminRegistration(site, models, options))
 
@@ -138,7 +139,7 @@ class AdminRegistration(Registration):
         return [AdminTools(self.target, model, self) for model in self.subjects or (None,)]
 
 
-class AdminTools(Declaration):
+class AdminTools(ToolDeclaration):
     """One model of a ``register_admin`` call. It makes the tools of the model, and checks them."""
 
     _kind = "admin"

@@ -26,7 +26,7 @@ from django.http import Http404
 from django.urls import Resolver404, ResolverMatch
 
 from ..calls.execution import queries_through
-from ..declarations.declaration import Declaration, Find, default_name
+from ..declarations.declaration import Declaration, Find, ToolDeclaration, default_name
 from ..declarations.form_values import upload
 from ..declarations.outputs import Output
 from ..declarations.schemas import clearly_fits, object_schema, violations
@@ -116,7 +116,7 @@ def page_schema(name: str) -> JSON:
 # Declarations.
 
 
-class ApiTools(Declaration):
+class ApiTools(ToolDeclaration):
     """Base of the classes that list operations of an API.
 
     ``atomic`` says whether the tools that write run in a transaction. A string is the alias of its

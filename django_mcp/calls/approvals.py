@@ -131,7 +131,7 @@ def _find_or_create(run: CallRun, work: Invocation, arguments: JSON) -> tuple[Ap
     if not principal.is_authenticated:  # anonymous clients cannot be told apart
         raise ToolError("Sign in to use this tool: somebody has to approve its calls.")
     digest = approvals.digest(
-        run.server.name, tool.name, tool.approval, str(principal.user.pk), principal.key,
+        run.server.name, tool.name, tool._approval, str(principal.user.pk), principal.key,
         principal.impersonator, arguments,
     )  # fmt: skip
     found = approvals.find_or_close(digest, run.interaction_id)
@@ -156,7 +156,7 @@ def _request(run: CallRun, tool: Tool, arguments: JSON, digest: str) -> Approval
     if len(json.dumps(about)) > MAX_CLIENT_CHARACTERS:
         about = {}
     return Approval(
-        server=run.server.name, tool=tool.name, permission=tool.approval, digest=digest,
+        server=run.server.name, tool=tool.name, permission=tool._approval, digest=digest,
         user_id=principal.user.pk, arguments=shown, has_secrets=shown != arguments,
         application=as_column(str(getattr(auth, "application", None) or "")),
         client=as_column(client),

@@ -119,9 +119,10 @@ class DryRun:
 def tool_of(approval: Approval) -> Tool | None:
     """Return the tool of an approval, or None if it is not declared any more."""
     try:
-        return server_named(approval.server)._catalog.tools.get(approval.tool)
+        catalog = server_named(approval.server)._catalog
     except LookupError:
         return None
+    return catalog.tools.get(approval.tool) or catalog.model_tools.get(approval.tool)
 
 
 def can_run(approval: Approval) -> bool:

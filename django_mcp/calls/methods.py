@@ -279,7 +279,9 @@ async def call_tool(run: CallRun) -> JSON:
         write=not tool.read_only,
         denied=denied,
     )
-    if tool.approval:
+    if tool._approval:
+        if tool._called_by is not None:
+            arguments = arguments.get("arguments", {})
         return await perform_approved(run, work, arguments)
     return await perform(run, work)
 

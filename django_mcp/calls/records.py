@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 from django.dispatch import Signal
 
 from .. import signals
-from ..auth.principal import IMPERSONATOR_PREFIX
 from ..declarations.redaction import MASK
 from ..exceptions import (
     ApprovalRequired,
@@ -36,6 +35,7 @@ from ..exceptions import (
     Throttled,
     TimeLimitExceeded,
 )
+from ..models.audit import IMPERSONATOR_PREFIX
 from ..protocol.jsonrpc import InternalError, InvalidParams, ResourceNotFound
 from ..runtime import threads
 from ..runtime.async_orm import orm_in_pool

@@ -23,7 +23,7 @@ from django.db import router
 from django.db.models import Model
 
 from .aggregate_tools import aggregate_tool_of
-from .declaration import Declaration
+from .declaration import Declaration, ToolDeclaration
 from .elicitation_checks import question_problems
 from .fields import full_text
 from .fields.entries import Column, RelatedRows
@@ -218,8 +218,12 @@ class Catalog:
             return
         for owned, key in self._entries(declaration):
             self._add_entry(owned, key, declaration)
-        for added in self._added_by(declaration):
-            self._add(added, self._resolve(added))
+        added = [*self._added_by(declaration)]
+        if isinstance(declaration, ToolDeclaration) and not isinstance(declaration, Tool):
+            tools = [one for one in added if isinstance(one, Tool)]
+            self.messages += declaration._approval_problems(tools)
+        for one in added:
+            self._add(one, self._resolve(one))
 
     def _added_by(self, declaration: Declaration) -> Iterator[Declaration]:
         """Yield the declarations that a declaration without errors adds to the catalog."""

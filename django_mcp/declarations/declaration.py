@@ -181,9 +181,10 @@ class Declaration:
 
     @cached_property
     def _owner(self) -> Declaration:
-        """The declaration that the project wrote, whose ``audit``, ``throttle``, ``timeout`` apply.
+        """The declaration that the project wrote.
 
-        It is this one, or for example the model resource that made this one.
+        It is this one, or for example the model resource that made this one. Its ``audit``,
+        ``throttle``, ``timeout`` and ``approval`` apply.
         """
         return self
 
@@ -412,6 +413,36 @@ class Declaration:
     def _runs(self) -> str:
         """What of the project it runs, such as a view, if that is not the declaration itself."""
         return ""
+
+
+class ToolDeclaration(Declaration):
+    """A tool, or what adds several tools to a server."""
+
+    # The codename of a permission: somebody else who has it must approve each call that may write.
+    approval: str = ""
+
+    def _approval_problems(self, tools: Iterable[Any]) -> Iterator[CheckMessage]:
+        """Yield why a second person cannot approve the calls of ``tools``.
+
+        They are the declaration itself, or what it adds to the catalog.
+        """
+        if not self.approval:
+            return
+        approved = [tool for tool in tools if tool._approval]
+        message, hint = permissions.problem(self.approval), "Write the codename of a permission."
+        if not approved:
+            message = "approval has no effect: no tool here changes anything."
+            hint = "Remove approval, or read_only. To protect data, set permission."
+        elif any(tool._is_public for tool in approved):
+            message = (
+                "A tool with approval must not be PUBLIC: anonymous callers cannot be "
+                "distinguished."
+            )
+            hint = "Set permission to something else than mcp.PUBLIC."
+        if message:
+            yield self._error(message, 31, hint)
+        else:
+            yield from self._codename_problems([self.approval])
 
 
 def decide(declaration: Declaration, request: Request) -> Decision:

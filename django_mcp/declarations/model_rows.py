@@ -17,7 +17,7 @@ from . import permissions
 from .attribute_checks import own_class
 from .completions import MAX_COMPLETION_VALUES
 from .content import write_icons
-from .declaration import REQUIRED, Declaration
+from .declaration import REQUIRED, ToolDeclaration
 from .fields.aggregates import Aggregates
 from .fields.full_text import FullTextSearch
 from .fields.keys import filter_by_keys, key_or_uri_schema, key_schema, key_text, parse_key
@@ -41,7 +41,7 @@ def in_write_database(queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
     return queryset if named else queryset.using(router.db_for_write(queryset.model))
 
 
-class ModelRows(Declaration):
+class ModelRows(ToolDeclaration):
     """The rows of a model: the base class of ``ModelResource``."""
 
     model: type[models.Model]

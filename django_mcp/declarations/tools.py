@@ -17,8 +17,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from ..conf import settings
-from . import django_templates, permissions, schemas
-from .declaration import Declaration, Find
+from . import django_templates, schemas
+from .declaration import Declaration, Find, ToolDeclaration
 from .ui import UI, is_visibility, ui_problems
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ HINTS = {
 }
 
 
-class Tool(Declaration):
+class Tool(ToolDeclaration):
     """A function that a model may call: subclass it and write ``handle(self, request, ...)``.
 
     ``read_only``, ``destructive``, ``idempotent`` and ``open_world`` are hints for the client. None
@@ -56,7 +56,6 @@ class Tool(Declaration):
     atomic: bool | str = True
     transactional: bool = False
     durable: bool = False
-    approval: str = ""
     input_schema: Mapping[str, Any] | None = None
     output_schema: Mapping[str, Any] | None = None
     ui: str | UI | None = None
@@ -85,6 +84,12 @@ class Tool(Declaration):
     def _switch_names(self) -> tuple[str, ...]:
         own = (self._qualified_name,)
         return own if self._called_by is None else (self._called_by._qualified_name, *own)
+
+    @property
+    def _approval(self) -> str:
+        """The permission with which somebody must approve each call, or "" if nobody must."""
+        owner: Any = self._owner
+        return "" if self.read_only else owner.approval
 
     def _definition(self) -> dict[str, Any]:
         shown = self._common_definition() | {"inputSchema": self._arguments.schema}
@@ -186,7 +191,7 @@ class Tool(Declaration):
 
         if not self.read_only:
             yield from replay_problems(self)
-        yield from self._approval_problems()
+        yield from self._approval_problems([self])
         if self.read_only and self.destructive:
             yield self._error(
                 "read_only and destructive contradict each other.", 24, "Remove one of them."
@@ -194,25 +199,6 @@ class Tool(Declaration):
         yield from self._atomic_problems()
         if self.transactional:
             yield from self._transaction_problems()
-
-    def _approval_problems(self) -> Iterator[CheckMessage]:
-        """Yield why a second person cannot approve the calls of the tool."""
-        if not self.approval:
-            return
-        message, hint = permissions.problem(self.approval), "Write the codename of a permission."
-        if self.read_only:
-            message = "A read_only tool changes nothing, and needs no approval."
-            hint = "Remove approval or read_only. To protect data, set permission."
-        elif self.permission is permissions.PUBLIC:
-            message = (
-                "A tool with approval must not be PUBLIC: anonymous callers cannot be "
-                "distinguished."
-            )
-            hint = "Set permission to something else than mcp.PUBLIC."
-        if message:
-            yield self._error(message, 31, hint)
-        else:
-            yield from self._codename_problems([self.approval])
 
     def _atomic_problems(self) -> Iterator[CheckMessage]:
         if isinstance(self.atomic, str) and self.atomic not in connections:

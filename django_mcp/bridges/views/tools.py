@@ -20,7 +20,7 @@ from django.core.checks import CheckMessage, Warning
 from django.http.request import split_domain_port, validate_host
 
 from ...conf import settings
-from ...declarations.declaration import Declaration, Find, ascii_name, default_name
+from ...declarations.declaration import Declaration, Find, ToolDeclaration, ascii_name, default_name
 
 if TYPE_CHECKING:
     from .urls import Route
@@ -30,7 +30,7 @@ LISTS = {"get": "GET", "post": "POST", "resources": "GET"}
 PAGES = ("markdown", "text")
 
 
-class ViewTools(Declaration):
+class ViewTools(ToolDeclaration):
     """Views of the project as tools and resources. Register a subclass with at least one list.
 
     ``get``, ``post`` and ``resources`` are sequences of URL names. ``get`` makes read-only tools,
