@@ -77,10 +77,13 @@ class ActivityCounter:
     def add(self, call: CallRecord) -> None:
         """Count a call. Call it in the event loop. It does not block.
 
-        Calls without a token of an OAuth client of this site are ignored.
+        Calls that did nothing (``CallRecord.is_activity``) are ignored, and calls without a token
+        of an OAuth client of this site.
         """
         auth = call.principal.auth
-        if auth is None or not isinstance(auth.application, get_application_model()):
+        if auth is None or not call.is_activity:
+            return
+        if not isinstance(auth.application, get_application_model()):
             return
         at = timezone.now().replace(second=0, microsecond=0)
         key = ActivityKey(

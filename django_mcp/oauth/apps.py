@@ -2,24 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
-
-if TYPE_CHECKING:
-    from ..calls.records import CallRecord
-
-
-def record_activity(call: CallRecord) -> None:
-    """Record a call of a client. The activity log is imported at the first call.
-
-    It has models, which cannot be imported before the apps are ready.
-    """
-    from .activity import activities
-
-    if call.is_activity:
-        activities.add(call)
 
 
 class OAuthConfig(AppConfig):
@@ -37,8 +21,7 @@ class OAuthConfig(AppConfig):
         from . import checks as checks
         from . import client_registry as client_registry
         from . import revocation as revocation
+        from .activity import activities
 
-        if (
-            record_activity not in observers
-        ):  # tests that override INSTALLED_APPS call ready() again
-            observers.append(record_activity)
+        if activities.add not in observers:  # tests that override INSTALLED_APPS call it again
+            observers.append(activities.add)

@@ -10,7 +10,7 @@ from django.http import Http404
 
 import django_mcp as mcp
 from django_mcp.calls.records import observers
-from django_mcp.oauth.apps import record_activity
+from django_mcp.oauth.activity import activities
 from tests.client import RpcError
 
 ACCEPTED = {"elicitation/create": lambda params: {"action": "accept", "content": {"answer": True}}}
@@ -166,4 +166,4 @@ def test_failed_observer_does_not_fail_the_call(connect, server, db, alice, monk
 
 
 def test_authorization_server_observes_calls():
-    assert record_activity in observers
+    assert activities.add in observers

@@ -37,9 +37,10 @@ def background_jobs(monkeypatch):
 
 
 def record_of(principal, name="x"):
-    return CallRecord(
-        ClientCall(1, "tools/call", {"name": name}, LATEST), default_server, principal
-    )
+    call = ClientCall(1, "tools/call", {"name": name}, LATEST)
+    record = CallRecord(call, default_server, principal)
+    record.is_activity = True
+    return record
 
 
 def call_record(user, client, name="refund"):
@@ -113,6 +114,13 @@ def test_calls_without_an_oauth_client_are_not_recorded(alice, public_client):
         record_of(anonymous()),
     )
     made.write()
+    assert not Activity.objects.exists()
+
+
+def test_call_that_did_nothing_is_not_recorded(alice, public_client):
+    denied = call_record(alice, public_client)
+    denied.is_activity = False
+    counter_with(denied).write()
     assert not Activity.objects.exists()
 
 
