@@ -51,13 +51,13 @@ PHASES = {
     "parse": rf"(decode|_bound\w*|_refuse\w*) {OURS}protocol|(body|read_\w+|_read\w*|__init__) "
     rf"{HTTP}(request|exchanges|consumer)",
     "encode": rf"(encode|_dump|dumps) {OURS}protocol/|{OURS}(calls|dispatch)/results"
-    rf"|{OURS}declar\w+/(outputs|contents?|returned_rows)",
+    rf"|{OURS}declar\w+/(outputs|contents?)",
     "send": rf"(send|text|json|_write|write) (\(uvicorn|{HTTP})",
     "security": rf"{HTTP}(security|guards|scopes|naming|challenges)|{OURS}(auth/)?scopes",
     "permission": rf"(check|admitted) {OURS}(calls|dispatch)"
     rf"|(_decide\w*|_missing_scopes|has_permission|allows\w*) {OURS}declar"
     rf"|{OURS}declar\w+/(permissions|effective)|{OURS}.*switches",
-    "validation": rf"{OURS}declar\w+/(arguments|parameters|bindings|schemas|type_schemas)",
+    "validation": rf"{OURS}declar\w+/(arguments|parameters|bindings|schemas)",
     "protocol": rf"{OURS}protocol/",
     "event loop, threads": rf"{OURS}(runtime/thread_pools|pools|threads)\."
     r"|\((asyncio|concurrent|threading|uvloop|selectors)",

@@ -33,16 +33,12 @@ if TYPE_CHECKING:
     from .declarations.content import ResourceLink as ResourceLink
     from .declarations.content import Text as Text
     from .declarations.content import read_file as read_file
-    from .declarations.decorators import prompt as prompt
-    from .declarations.decorators import register as register
-    from .declarations.decorators import register_models as register_models
-    from .declarations.decorators import resource as resource
-    from .declarations.decorators import tool as tool
     from .declarations.fields.field_types import FieldType as FieldType
     from .declarations.fields.field_types import register_field_type as register_field_type
-    from .declarations.fields.full_text import FullTextSearch as FullTextSearch
-    from .declarations.fields.vectors import VectorSearch as VectorSearch
+    from .declarations.fields.search_methods import FullTextSearch as FullTextSearch
+    from .declarations.fields.search_methods import VectorSearch as VectorSearch
     from .declarations.model_resources import ModelResource as ModelResource
+    from .declarations.outputs import trusted as trusted
     from .declarations.permissions import AUTHENTICATED as AUTHENTICATED
     from .declarations.permissions import PUBLIC as PUBLIC
     from .declarations.prompts import Prompt as Prompt
@@ -53,8 +49,12 @@ if TYPE_CHECKING:
     from .declarations.questions import Sampled as Sampled
     from .declarations.request import Request as Request
     from .declarations.resources import Resource as Resource
-    from .declarations.returned_rows import trusted as trusted
     from .declarations.server import Server as Server
+    from .declarations.server import prompt as prompt
+    from .declarations.server import register as register
+    from .declarations.server import register_models as register_models
+    from .declarations.server import resource as resource
+    from .declarations.server import tool as tool
     from .declarations.throttles import ClientThrottle as ClientThrottle
     from .declarations.throttles import Throttle as Throttle
     from .declarations.throttles import TotalThrottle as TotalThrottle
@@ -82,9 +82,6 @@ _PUBLIC = {
         "Annotations", "Audio", "Contents", "EmbeddedResource", "Icon", "Image", "Message",
         "ResourceLink", "Text", "read_file",
     ],
-    "declarations.decorators": [
-        "prompt", "register", "register_models", "resource", "tool",
-    ],
     "declarations.arguments": ["Header"],
     "declarations.model_resources": ["ModelResource"],
     "declarations.permissions": ["AUTHENTICATED", "PUBLIC"],
@@ -92,11 +89,12 @@ _PUBLIC = {
     "declarations.questions": ["Elicit", "Root", "Roots", "Sample", "Sampled"],
     "declarations.request": ["Request"],
     "declarations.resources": ["Resource"],
-    "declarations.returned_rows": ["trusted"],
-    "declarations.fields.full_text": ["FullTextSearch"],
-    "declarations.fields.vectors": ["VectorSearch"],
+    "declarations.outputs": ["trusted"],
+    "declarations.fields.search_methods": ["FullTextSearch", "VectorSearch"],
     "declarations.fields.field_types": ["FieldType", "register_field_type"],
-    "declarations.server": ["Server"],
+    "declarations.server": [
+        "Server", "prompt", "register", "register_models", "resource", "tool",
+    ],
     "declarations.throttles": ["ClientThrottle", "Throttle", "TotalThrottle", "UserThrottle"],
     "declarations.tools": ["Tool"],
     "declarations.ui": ["UI"],

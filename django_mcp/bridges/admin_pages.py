@@ -46,10 +46,10 @@ from django.utils.datastructures import MultiValueDict
 from django.utils.html import strip_tags
 
 from ..auth import scopes
-from ..declarations.elicitation_checks import asks_secret
+from ..declarations.elicitation_forms import asks_secret
 from ..declarations.fields.keys import filter_by_keys, key_value
 from ..declarations.fields.values import basename, field_value, has_json_form, plain_value
-from ..declarations.secret_names import NOT_SECRET, SECRET, SECRET_COLUMN, words
+from ..declarations.redaction import NOT_SECRET, SECRET, SECRET_COLUMN, words
 from ..exceptions import InvalidArguments, ToolError
 from .form_input import MAX_ERRORS, error_lines, post_data
 from .rows import conflict_error

@@ -45,10 +45,9 @@ from ..declarations.fields.search import MAX_QUERY_LENGTH
 from ..declarations.outputs import Output
 from ..declarations.permissions import Decision
 from ..declarations.registry import Registration
-from ..declarations.schemas import object_schema
+from ..declarations.schemas import is_model, object_schema
 from ..declarations.server import Server, default_server
 from ..declarations.tools import Tool
-from ..declarations.type_schemas import is_model
 from ..exceptions import InvalidArguments, ToolError
 from ..protocol.content import is_textual
 from ..protocol.http_rules import Mirrored

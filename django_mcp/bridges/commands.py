@@ -36,9 +36,9 @@ from ..declarations import permissions
 from ..declarations.arguments import Arguments
 from ..declarations.content import json_problem
 from ..declarations.declaration import REQUIRED, Declaration, Find, prose
-from ..declarations.decorators import register
 from ..declarations.outputs import Output
 from ..declarations.permissions import AUTHENTICATED, PUBLIC, Permission
+from ..declarations.server import register
 from ..declarations.tools import Tool
 from ..exceptions import InvalidArguments, Stopped, ToolError
 from ..protocol.http_rules import Mirrored

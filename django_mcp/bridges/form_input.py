@@ -27,7 +27,7 @@ from django.utils.datastructures import MultiValueDict
 
 from ..declarations.arguments import MAX_KEYS_PER_ARGUMENT
 from ..declarations.declaration import Find
-from ..declarations.elicitation_checks import asks_secret
+from ..declarations.elicitation_forms import asks_secret
 from ..declarations.fields.keys import filter_by_keys, key_text
 from ..declarations.form_values import (
     ValueWidget,

@@ -41,7 +41,7 @@ from django.http import Http404
 from ..declarations.arguments import Arguments
 from ..declarations.attribute_checks import did_you_mean
 from ..declarations.declaration import Declaration, ascii_name
-from ..declarations.elicitation_checks import asks_secret
+from ..declarations.elicitation_forms import asks_secret
 from .api_tools import ApiOutput, ApiRequest, ApiTool, ApiTools, check_response, error_text
 from .ninja_operations import (
     MountedOperation,

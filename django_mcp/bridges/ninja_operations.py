@@ -25,8 +25,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from ..declarations.declaration import prose
 from ..declarations.form_values import FILE_SCHEMA
-from ..declarations.schemas import all_of
-from ..declarations.type_schemas import ClosedSchema, TerseSchema
+from ..declarations.schemas import ClosedSchema, TerseSchema, all_of
 from .api_tools import LINKS, METHODS, QueryParameter, arguments_in, page_schema, read_file
 from .views.requests import FORM, Body, multipart, types_in
 from .views.urls import Pattern, Route, patterns_to

@@ -44,7 +44,7 @@ from ..declarations import permissions
 from ..declarations.arguments import Arguments
 from ..declarations.attribute_checks import did_you_mean
 from ..declarations.declaration import Declaration, Find, ascii_name, default_name
-from ..declarations.elicitation_checks import asks_secret
+from ..declarations.elicitation_forms import asks_secret
 from ..declarations.form_values import FILE_SCHEMA
 from .api_endpoints import MULTIPART, Endpoint, is_nested
 from .api_tools import (

@@ -23,7 +23,7 @@ from rest_framework.fields import empty
 from rest_framework.settings import ISO_8601, api_settings
 
 from ..declarations.arguments import SAFE_INTEGER
-from ..declarations.elicitation_checks import asks_secret
+from ..declarations.elicitation_forms import asks_secret
 from ..declarations.fields.columns import COLUMN_TYPES, DECIMAL_ARGUMENT_PATTERN, as_number
 from ..declarations.fields.keys import key_schema
 from ..declarations.form_values import FILE_SCHEMA, JSON_TYPES

@@ -28,9 +28,8 @@ from django.db.models.signals import m2m_changed, post_delete, post_save, pre_de
 from django.utils import translation
 from django.utils.translation import gettext_lazy as _
 
-from ..declarations.redaction import MASK
+from ..declarations.redaction import MASK, SECRET_COLUMN
 from ..declarations.request import Request
-from ..declarations.secret_names import SECRET_COLUMN
 from ..declarations.server import server_named
 from ..declarations.tools import Tool
 from ..exceptions import InputRequired, OnceNeeded, TimeLimitExceeded

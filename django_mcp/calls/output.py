@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Model
 
-from ..declarations.secret_names import is_secret
+from ..declarations.redaction import is_secret
 from ..protocol.jsonrpc import JSON
 from ..protocol.revisions import LOG_LEVELS, encode_notification
 from ..runtime.runtime import environment

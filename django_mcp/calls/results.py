@@ -18,8 +18,7 @@ from django.db.models import Model, QuerySet
 from ..auth import kill_switches
 from ..conf import settings
 from ..declarations.content import Content, Contents, Message, ResourceLink
-from ..declarations.outputs import Mismatch, Output, is_lazy
-from ..declarations.returned_rows import HiddenRows, Trusted
+from ..declarations.outputs import HiddenRows, Mismatch, Output, Trusted, is_lazy
 from ..exceptions import ToolError
 from ..protocol import content
 from ..storage.event_log import size_of

@@ -53,7 +53,7 @@ from .completions import Complete, Completer, completer_problem, get_completer, 
 from .content import json_problem
 from .declaration import argument_descriptions, is_model_resource
 from .redaction import Redaction
-from .type_schemas import ArgumentSchema, arguments_validator, holds, is_model
+from .schemas import ArgumentSchema, arguments_validator, holds, is_model
 
 if TYPE_CHECKING:
     from django.core.checks import CheckMessage

@@ -26,8 +26,7 @@ from typing import Any, TypeVar
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.functional import Promise
 
-from .fields.full_text import FullTextSearch
-from .fields.vectors import VectorSearch
+from .fields.search_methods import FullTextSearch, VectorSearch
 from .ui import UI
 
 T = TypeVar("T")

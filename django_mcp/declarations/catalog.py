@@ -22,23 +22,21 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import router
 from django.db.models import Model
 
-from .aggregate_tools import aggregate_tool_of
 from .declaration import Declaration, ToolDeclaration
-from .elicitation_checks import question_problems
-from .fields import full_text
+from .elicitation_forms import question_problems
+from .fields import search_methods
 from .fields.entries import Column, RelatedRows
 from .generic_tools import GenericModels, generic_tools
 from .model_resources import ModelResource
 from .model_rows import ModelRows
+from .model_tools import aggregate_tool_of, derived_from, vector_tool_of
 from .outputs import RowOutput
 from .prompts import Prompt
 from .registry import model_extensions
 from .resources import Resource
-from .search_tools import derived_from
 from .throttles import Throttle, listed
 from .tools import Tool
 from .ui_resources import ui_resource_of
-from .vector_tools import vector_tool_of
 
 if TYPE_CHECKING:
     from .server import Server
@@ -399,7 +397,7 @@ def full_text_warnings(catalog: Catalog, databases: Sequence[str]) -> Iterator[W
         declared, alias = resource.full_text_search, router.db_for_read(resource.model)
         if declared is None or alias not in databases:
             continue
-        missing = full_text.missing_in_database(
+        missing = search_methods.missing_in_database(
             resource.model, resource.search_fields, declared, alias
         )
         if missing:

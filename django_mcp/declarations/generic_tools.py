@@ -28,8 +28,8 @@ from .attribute_checks import did_you_mean
 from .declaration import Declaration, Find, decide
 from .outputs import Output
 from .permissions import Decision
+from .schemas import is_model
 from .tools import Tool
-from .type_schemas import is_model
 
 if TYPE_CHECKING:
     from .model_resources import ModelResource

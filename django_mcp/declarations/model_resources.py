@@ -28,17 +28,17 @@ from . import permissions
 from .arguments import Arguments
 from .attribute_checks import permission_problem
 from .declaration import REQUIRED, Declaration, Find, ascii_name, prose
-from .fields import full_text
+from .fields import search_methods
 from .fields.aggregates import AGGREGATE_ARGUMENTS
 from .fields.entries import RelatedRows
 from .fields.field_types import field_type
 from .fields.keys import key_problems
+from .fields.search_methods import DISTANCES, SIMILAR_TO, takes_one_text
 from .fields.values import VectorType
-from .fields.vectors import DISTANCES, SIMILAR_TO, takes_one_text
 from .model_rows import ModelRows
 from .permissions import AUTHENTICATED, MODEL_PERMISSIONS, PUBLIC, Decision, Permission
 from .resources import Resource
-from .type_schemas import is_model
+from .schemas import is_model
 
 if TYPE_CHECKING:
     from .request import Request
@@ -361,13 +361,13 @@ def _full_text_problems(resource: ModelResource) -> Iterator[CheckMessage]:
     declared, model, names = resource.full_text_search, resource.model, resource.search_fields
     if declared is None:
         return
-    for message in full_text.column_problems(model, names):
+    for message in search_methods.column_problems(model, names):
         hint = "Search columns of the model's own table, or remove full_text_search."
         yield resource._error(message, 240, hint)
-    for message in full_text.vector_problems(model, names, declared):
+    for message in search_methods.vector_problems(model, names, declared):
         hint = "Name a SearchVectorField that contains the texts of search_fields and no others."
         yield resource._error(message, 241, hint)
-    for message in full_text.table_problems(model, declared):
+    for message in search_methods.table_problems(model, declared):
         yield resource._error(message, 242, "Remove sqlite_table.")
 
 

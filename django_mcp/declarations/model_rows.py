@@ -19,11 +19,10 @@ from .completions import MAX_COMPLETION_VALUES
 from .content import write_icons
 from .declaration import REQUIRED, ToolDeclaration
 from .fields.aggregates import Aggregates
-from .fields.full_text import FullTextSearch
 from .fields.keys import filter_by_keys, key_or_uri_schema, key_schema, key_text, parse_key
 from .fields.keyset import Keyset
 from .fields.search import Search
-from .fields.vectors import VectorSearch
+from .fields.search_methods import FullTextSearch, VectorSearch
 from .fields.whitelist import FieldSet
 from .schema_summary import key_description
 

@@ -138,18 +138,18 @@ class Elicit(Question):
         return form_for(bool if self.schema is None else self.schema, self._request)
 
     def check(self) -> None:
-        from . import elicitation_checks
+        from . import elicitation_forms
 
         if self.url is not None:
-            wrong = elicitation_checks.url_problem(self.url.replace("{elicitation_id}", "0"))
+            wrong = elicitation_forms.url_problem(self.url.replace("{elicitation_id}", "0"))
             if wrong:
                 raise ValueError(f"The URL {self.url!r} of a question {wrong}.")
             return
-        if found := elicitation_checks.find_secret_fields(
+        if found := elicitation_forms.find_secret_fields(
             bool if self.schema is None else self.schema, str(self.message)
         ):
             raise ValueError(f"A form must not ask for secrets ({', '.join(found)}). Use url=.")
-        elicitation_checks.warn_of_links(self.params())
+        elicitation_forms.warn_of_links(self.params())
 
     def read(self, answer: Mapping[str, Any]) -> Any:
         action = answer.get("action")

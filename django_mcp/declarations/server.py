@@ -3,6 +3,10 @@
 Decorators only record what they are applied to and return it unchanged. The record is resolved
 once, when checks run or the server starts to serve. A server with mistakes does not start.
 
+``mcp.tool``, ``mcp.prompt``, ``mcp.resource``, ``mcp.register`` and ``mcp.register_models`` add a
+declaration to the default server, or to ``server`` if it is given, like the server's methods of the
+same names.
+
 ``address`` and ``sse_address`` are the URLs that clients are told. Their origin is the setting
 ``DJANGO_MCP["URL"]``, never the ``Host`` header of a request.
 """
@@ -30,7 +34,14 @@ from ..exceptions import AlreadyRegistered, Misdeclared
 from . import permissions
 from .attribute_checks import TYPES, did_you_mean, is_ours, permission_problem
 from .permissions import PUBLIC, Permission
-from .registry import PENDING, REGISTER, Registration, is_declaration, model_registered
+from .registry import (
+    PENDING,
+    REGISTER,
+    REGISTER_MODELS,
+    Registration,
+    is_declaration,
+    model_registered,
+)
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -489,3 +500,71 @@ SERVER_CHECKS = (
 
 
 default_server = Server("default", path="mcp")
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(*, server: Server | None = None, **options: Any) -> Callable[[F], F]: ...
+def tool(function: Any = None, /, *, server: Server | None = None, **options: Any) -> Any:
+    """Expose a function as a tool: ``@mcp.tool`` or ``@mcp.tool(permission=...)``.
+
+    Options: ``server``, and the attributes of ``Tool``, such as name, title, permission, read_only,
+    destructive and atomic.
+    """
+    return (server or default_server)._decorate("tool", function, options)
+
+
+@overload
+def prompt(function: F, /) -> F: ...
+@overload
+def prompt(*, server: Server | None = None, **options: Any) -> Callable[[F], F]: ...
+def prompt(function: Any = None, /, *, server: Server | None = None, **options: Any) -> Any:
+    """Expose a function as a prompt. Options: ``server``, and the attributes of ``Prompt``."""
+    return (server or default_server)._decorate("prompt", function, options)
+
+
+def resource(uri: str, /, *, server: Server | None = None, **options: Any) -> Callable[[F], F]:
+    """Expose a function as the resource at ``uri``, which is a URI or an RFC 6570 template.
+
+    Options: ``server``, and the attributes of ``Resource``.
+    """
+    return (server or default_server).resource(uri, **options)
+
+
+@overload
+def register(cls: type[D], /, *, server: Server | None = None) -> type[D]: ...
+@overload
+def register(subject: Subject, cls: type[D], /, *, server: Server | None = None) -> type[D]: ...
+@overload
+def register(*subjects: Subject, server: Server | None = None) -> Callable[[type[D]], type[D]]: ...
+@overload
+def register(
+    first: Subject, second: Subject, /, *things: type[Any], server: Server | None = None
+) -> Any: ...
+def register(*things: Any, server: Server | None = None) -> Any:
+    """Expose classes.
+
+    ``@register(Invoice)`` declares the ``ModelResource`` below it, for one or more models.
+    ``@register(InvoiceForm)`` declares a form tool, and ``@register`` any other class. Without a
+    decorator, write ``register(Invoice, InvoiceResource)``: if the last argument is a declaration,
+    it is registered and returned.
+    """
+    return (server or default_server).register(*things)
+
+
+def register_models(
+    *subjects: str | type[Model],
+    generic: bool,
+    exclude: Sequence[type[Model]] = (),
+    server: Server | None = None,
+) -> None:
+    """Serve model resources by five generic tools instead of tools of their own.
+
+    ``subjects`` are labels of apps, or models. Each means the model resources that are registered
+    for them on the server. ``exclude`` are models of these apps that keep their own tools.
+    ``generic`` must be True. Raise ``AlreadyRegistered``.
+    """
+    options = {"generic": generic, "exclude": exclude}
+    made = Registration(REGISTER_MODELS, register_models, options, subjects)
+    (server or default_server)._record(made)

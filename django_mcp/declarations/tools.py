@@ -187,7 +187,7 @@ class Tool(ToolDeclaration):
                 yield self._error(wrong, 26, "Name every argument in both, or accept **arguments.")
 
     def _hint_problems(self) -> Iterator[CheckMessage]:
-        from .elicitation_checks import replay_problems
+        from .elicitation_forms import replay_problems
 
         if not self.read_only:
             yield from replay_problems(self)

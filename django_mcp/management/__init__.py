@@ -8,11 +8,7 @@ Commands parse arguments and print. The work is done by the same code that serve
 - ``access_report``: who may use what on a server, which rule decides, and the conditions under
   which a URI can be read
 - ``audit_export``: the audit log as CSV and JSON lines, for ``mcp_audit`` and the admin
-- ``registry_entry``: the entry of a server in the MCP registry, for ``mcp_server_json``
 - ``client_files``: add a server to a client's configuration file, for ``mcp_connect``
-- ``terminal_questions``: questions of a tool at the terminal, for ``mcp_call``
 - ``starter_file``: a first ``mcp.py``, for ``startmcp``
-- ``starter_offers``: what else an app has that ``startmcp`` writes as comments
-- ``starter_text``: parts of a generated module
 - ``doctor``: the checks of ``mcp_doctor``
 """

@@ -22,9 +22,9 @@ from ..declarations.arguments import KeyBinding
 from ..declarations.declaration import decide
 from ..declarations.model_resources import ModelResource
 from ..declarations.model_rows import ModelRows
+from ..declarations.model_tools import FileResource
 from ..declarations.permissions import Decision, decided_by, method_of
 from ..declarations.resources import Resource
-from ..declarations.search_tools import FileResource
 from ..exceptions import InvalidArguments, ToolError
 
 if TYPE_CHECKING:

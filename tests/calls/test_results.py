@@ -16,8 +16,7 @@ from django.utils.translation import gettext_lazy, override
 
 import django_mcp as mcp
 from django_mcp.calls.results import blocks, prompt_result, read_result, tool_result
-from django_mcp.declarations.outputs import Mismatch, Output
-from django_mcp.declarations.returned_rows import HiddenRows
+from django_mcp.declarations.outputs import HiddenRows, Mismatch, Output
 from tests.client import RpcError
 from tests.declarations.helpers import make_request
 from tests.shop.models import Company, Invoice, Tag

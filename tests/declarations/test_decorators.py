@@ -3,7 +3,7 @@
 import pytest
 
 import django_mcp as mcp
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from django_mcp.declarations.server import Server
 from tests.shop.models import Customer
 
@@ -13,7 +13,7 @@ from .helpers import single_problem, valid_catalog
 @pytest.fixture
 def default(server, monkeypatch):
     """Use a new server as the default server."""
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     return server
 
 
@@ -48,7 +48,7 @@ def test_decorators_register_on_the_default_server_and_return_their_argument(def
 
 
 def test_default_server_of_decorators_is_mcp_server():
-    assert decorators.default_server is mcp.server
+    assert servers.default_server is mcp.server
 
 
 def test_decorators_register_on_the_given_server(default):

@@ -9,13 +9,13 @@ import pytest
 from django import forms
 from pydantic import BaseModel, create_model
 
-from django_mcp.declarations.elicitation_checks import (
+from django_mcp.declarations.elicitation_forms import (
     find_secret_fields,
     form_problem,
     url_problem,
     warn_of_links,
 )
-from django_mcp.declarations.secret_names import words
+from django_mcp.declarations.redaction import words
 from tests.shop.models import Customer
 
 SECRET_NAMES = [

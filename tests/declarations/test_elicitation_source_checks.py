@@ -7,7 +7,7 @@ from django import forms
 from pydantic import BaseModel
 
 import django_mcp as mcp
-from django_mcp.declarations.elicitation_checks import CLIENT_REQUEST_METHODS, FunctionSource
+from django_mcp.declarations.elicitation_forms import CLIENT_REQUEST_METHODS, FunctionSource
 
 from . import helpers
 from .helpers import problem_ids, single_problem, valid_catalog

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, Field, Json, Secret, SecretStr, TypeAdapter
 
 from django_mcp.declarations.redaction import MASK, MAX_LENGTH, MAX_NAME_LENGTH, Redaction
-from django_mcp.declarations.type_schemas import ArgumentSchema
+from django_mcp.declarations.schemas import ArgumentSchema
 
 HIDDEN = "hunter2-hunter2"
 

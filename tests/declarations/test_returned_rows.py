@@ -14,8 +14,7 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field, RootModel
 from typing_extensions import TypedDict
 
 import django_mcp as mcp
-from django_mcp.declarations.outputs import Mismatch, Output
-from django_mcp.declarations.returned_rows import HiddenRows
+from django_mcp.declarations.outputs import HiddenRows, Mismatch, Output
 from tests.shop.models import Company, Customer, Invoice, LedgerLine, Place, Warehouse
 
 from .helpers import make_request, valid_catalog

@@ -8,7 +8,7 @@ import pytest
 from django.contrib import admin
 from django.contrib.auth.models import User
 
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from tests.bridges.admin_site import office
 from tests.shop.models import Company, Customer
 
@@ -27,7 +27,7 @@ def run(monkeypatch, server, settings):
     from django_mcp.bridges import admin_site
 
     settings.ALLOWED_HOSTS = ["*"]
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     monkeypatch.setattr(admin_site, "default_server", server)
     monkeypatch.setattr(admin, "site", office.office)
 

@@ -7,7 +7,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from tests.shop.models import Invoice
 
 from .pages import ROOT, blocks
@@ -16,7 +16,7 @@ PAGE = ROOT / "docs/how-to/aggregates.md"
 
 
 def test_call_of_the_page_has_the_result_of_the_page(monkeypatch, server, connect, alice, invoice):
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     (code,) = blocks(PAGE, "python")
     asked, shown = (json.loads(code) for code in blocks(PAGE, "json"))
     for number, total, issued in (

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Permission, User
 
 from django_mcp.calls.approvals import DEFAULTS
 from django_mcp.checks import check_settings
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from django_mcp.models import Approval
 
 from .pages import ROOT, blocks
@@ -26,7 +26,7 @@ def run(code: str) -> dict[str, Any]:
 
 
 def test_call_of_the_page_waits_and_runs(monkeypatch, server, connect, alice, invoice):
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     monkeypatch.setattr(type(invoice), "refund", lambda self, reason: None, raising=False)
     run(TOOL)
     assert [str(message) for message in server.check()] == []

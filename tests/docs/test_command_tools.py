@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from tests.shop.models import Company, Invoice
 
 from .pages import ROOT, blocks
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def declared(monkeypatch, server):
     """Declare the code of the page on a server, as in an ``mcp.py``."""
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     namespace = {"__name__": "tests.shop.mcp"}
     for code in blocks(PAGE, "python"):
         exec(compile(code, str(PAGE), "exec", dont_inherit=True), namespace)

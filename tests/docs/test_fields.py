@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from django_mcp.declarations.fields import field_types
 
 from .pages import ROOT, blocks
@@ -31,7 +31,7 @@ def test_field_type_is_registered_as_shown(monkeypatch):
 
 
 def test_methods_are_shown_as_fields(monkeypatch, server, connect, alice, invoice):
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     _, code = blocks(PAGE, "python")
     run(code)
     invoice.tags.create(label="late")

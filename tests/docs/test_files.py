@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import django_mcp as mcp
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from tests.client import RpcError
 
 from .pages import ROOT, blocks
@@ -16,7 +16,7 @@ PAGE = ROOT / "docs/reference/resources.md"
 
 
 def test_resource_reads_only_files_of_its_directory(monkeypatch, server, connect, alice, tmp_path):
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     (tmp_path / "handbook").mkdir()
     (tmp_path / "handbook/leave.md").write_text("30 days")
     (tmp_path / "secret.md").write_text("hunter2")

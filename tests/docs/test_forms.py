@@ -11,7 +11,7 @@ from django import forms
 from django.contrib.auth.models import Permission
 
 import django_mcp as mcp
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from tests.shop.models import Customer, Invoice
 
 from .pages import ROOT, blocks
@@ -36,7 +36,7 @@ class InvoiceForm(forms.ModelForm):
 @pytest.fixture
 def declared_code(monkeypatch, server):
     """Declare the code of the page on a server, and return the remaining code."""
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     own = ModuleType("tests.shop.forms")
     own.__dict__.update(ContactForm=ContactForm, InvoiceForm=InvoiceForm)
     monkeypatch.setitem(sys.modules, own.__name__, own)

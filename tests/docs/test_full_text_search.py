@@ -11,8 +11,8 @@ import pytest
 from django.db import models
 from django.test.utils import isolate_apps
 
-from django_mcp.declarations import decorators
-from django_mcp.declarations.fields.full_text import FullTextSearch, vector_problems
+from django_mcp.declarations import server as servers
+from django_mcp.declarations.fields.search_methods import FullTextSearch, vector_problems
 
 from .pages import ROOT, blocks
 
@@ -21,7 +21,7 @@ PAGE = ROOT / "docs/how-to/full-text-search.md"
 
 @pytest.mark.django_db
 def test_declaration_of_the_page_can_be_served(monkeypatch, server):
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     code, *_ = blocks(PAGE, "python")
     namespace: dict[str, Any] = {"__name__": "tests.shop.shown", "__package__": "tests.shop"}
     exec(compile(code, str(PAGE), "exec", dont_inherit=True), namespace)

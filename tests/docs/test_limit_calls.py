@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import django_mcp as mcp
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 
 from .pages import ROOT, blocks
 
@@ -17,7 +17,7 @@ PAGE = ROOT / "docs/how-to/limit-calls.md"
 @pytest.fixture
 def run(server, monkeypatch):
     """Run a block of the page on ``server``."""
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     monkeypatch.setattr(mcp, "server", server, raising=False)
 
     def run_block(code: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from tests.shop.models import Invoice
 
 from .pages import ROOT, blocks
@@ -20,7 +20,7 @@ def run(code: str, server: Any) -> None:
 
 
 def test_calls_of_the_page_work(monkeypatch, server, connect, alice, invoice):
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     code, _ = blocks(PAGE, "python")
     run(code, server)
     client = connect(alice, server=server)
@@ -36,7 +36,7 @@ def test_calls_of_the_page_work(monkeypatch, server, connect, alice, invoice):
 
 
 def test_excluded_model_of_the_page_has_its_own_tools(monkeypatch, server):
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     code, other = blocks(PAGE, "python")
     serving = 'mcp.register_models("shop", generic=True)'
     assert serving in code

@@ -11,7 +11,7 @@ from django.contrib.auth.models import Permission
 from django.urls import path
 from ninja import NinjaAPI, Router, Schema
 
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from tests.bridges.ninja import api
 from tests.bridges.ninja.api import ApiKey
 
@@ -41,7 +41,7 @@ def declared(monkeypatch, server, settings):
     urls.urlpatterns = [*api.urlpatterns, path("partners/", partners.urls)]  # type: ignore[attr-defined]
     shop.api, shop.reports = api.api, reports  # type: ignore[attr-defined]
     settings.ROOT_URLCONF, settings.ALLOWED_HOSTS = urls, ["*"]
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     monkeypatch.setitem(sys.modules, "tests.shop.api", shop)
 
     def run(code):

@@ -20,7 +20,6 @@ from django.utils.translation import get_language
 import django_mcp as mcp
 from django_mcp.auth.principal import anonymous
 from django_mcp.calls.throttling import DEFAULTS as RATES
-from django_mcp.declarations import decorators
 from django_mcp.declarations import server as servers
 from django_mcp.declarations.request import KnownAnswers, Request
 
@@ -33,7 +32,7 @@ DECLARING = [ROOT / "README.md", ROOT / "docs/reference/declaring.md"]
 @pytest.fixture
 def module(monkeypatch, server):
     """A module of the shop's, as its ``mcp.py`` would be, that declares on a server of its own."""
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     before = dict(servers._servers)
     made = ModuleType("tests.shop.shown")
     made.__package__ = "tests.shop"

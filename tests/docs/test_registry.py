@@ -9,7 +9,7 @@ from django.core.management import call_command
 
 import django_mcp as mcp
 from django_mcp.declarations.server import address
-from django_mcp.management.registry_entry import entry
+from django_mcp.management.commands.mcp_server_json import entry
 
 from .pages import ROOT, blocks
 

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.urls import clear_url_caches
 
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from tests.bridges.rest_framework import api
 
 from .pages import ROOT, blocks
@@ -24,7 +24,7 @@ FIRST, PERMISSION, CHOSEN = blocks(PAGE, "python")
 def declared(monkeypatch, server, settings):
     """Return a function that runs code of the page in a module beside an API."""
     settings.ALLOWED_HOSTS = ["*"]
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     monkeypatch.setitem(sys.modules, "tests.shop.api", api)
     clear_url_caches()
 

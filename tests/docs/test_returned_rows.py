@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import django_mcp as mcp
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from tests.shop.mcp import InvoiceResource
 from tests.shop.models import Company, Invoice
 
@@ -26,7 +26,7 @@ class Companies(mcp.ModelResource):
 def test_tool_returns_an_unreadable_row_only_if_it_is_trusted(
     monkeypatch, server, connect, alice, bob, invoice, trusting
 ):
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     (code,) = blocks(PAGE, "python")
     code = code.replace("billing.refund_invoice", "shop.change_invoice")
     code = code if trusting else code.replace("mcp.trusted(invoice)", "invoice")

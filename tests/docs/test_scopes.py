@@ -14,7 +14,7 @@ from django.test import override_settings
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
 from django_mcp.checks import check_settings
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from django_mcp.declarations.declaration import decide
 from django_mcp.declarations.request import Request
 from django_mcp.models import Token
@@ -40,7 +40,7 @@ def run(code: str) -> dict[str, Any]:
 @pytest.fixture
 def shop(monkeypatch, server, settings):
     """The settings of the page, and its declarations on their own server."""
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     settings.DJANGO_MCP = {**settings.DJANGO_MCP, **run(SETTINGS)["DJANGO_MCP"]}
     run(DECLARED)
     return server

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from django_mcp.changes import capture
-from django_mcp.declarations import decorators
 from django_mcp.declarations import server as servers
 from django_mcp.declarations.server import Server
 from tests.shop.models import Company, Invoice
@@ -24,7 +23,7 @@ PAGE = ROOT / "docs/how-to/subscriptions.md"
 def page_module(monkeypatch) -> Any:
     """The code of the page, on its own server."""
     server = Server("of subscriptions")
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     module = ModuleType("tests.shop.shown_subscriptions")
     module.__package__ = "tests.shop"
     for code in blocks(PAGE, "python"):

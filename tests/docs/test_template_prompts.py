@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import django_mcp as mcp
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from tests.client import RpcError
 from tests.shop.models import Customer
 
@@ -32,7 +32,7 @@ def test_prompts_of_the_page_can_be_used(
             return super().get_queryset(request).filter(company__members=request.user)
 
     server.register(Customer, Customers)
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     namespace = {"__name__": "tests.shop.mcp", "__package__": "tests.shop"}
     for code in blocks(PAGE, "python"):
         exec(compile(code, str(PAGE), "exec", dont_inherit=True), namespace)

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 
 from .pages import ROOT, blocks
 
@@ -22,7 +22,7 @@ PAGE = ROOT / "docs/how-to/tokens.md"
 @pytest.fixture
 def page_code(monkeypatch, server):
     """The names that the code of the page defines, on its own server."""
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     namespace: dict[str, Any] = {"__name__": "tests.shop.shown"}
     for code in blocks(PAGE, "python"):
         exec(compile(code, str(PAGE), "exec", dont_inherit=True), namespace)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import django_mcp as mcp
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from django_mcp.templatetags.mcp_ui import SCRIPT
 from tests.shop.models import Invoice
 
@@ -34,7 +34,7 @@ def test_tools_of_the_page_can_be_used(
 
     server.register(Invoice, Invoices)
     server.public_name = "shop"
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     # Dataclasses look up their module, which must exist.
     namespace = {"__name__": "tests.shop.models", "__package__": "tests.shop"}
     for code in blocks(PAGE, "python"):

@@ -12,7 +12,7 @@ from typing import Any
 from django.test.utils import isolate_apps
 
 import django_mcp as mcp
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 
 from .pages import ROOT, blocks
 
@@ -42,7 +42,7 @@ def test_code_of_the_page_declares_the_tool(monkeypatch, server):
         vars(module).update(names)
         monkeypatch.setitem(sys.modules, name, module)
 
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     model, declaration, embedding = blocks(PAGE, "python")
     add_module("page")
     add_module("sentence_transformers", SentenceTransformer=SentenceTransformer)

@@ -10,7 +10,7 @@ from django import forms
 from django.http import HttpResponse
 from django.urls import include, path
 
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 
 from .pages import ROOT, blocks
 
@@ -43,7 +43,7 @@ URLCONF.urlpatterns = [  # type: ignore[attr-defined]
 @pytest.mark.parametrize("code", blocks(PAGE, "python"))
 def test_declarations_of_the_page_can_be_served(code, server, settings, monkeypatch):
     settings.ROOT_URLCONF, settings.ALLOWED_HOSTS = URLCONF, ["*"]
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     namespace: dict[str, Any] = {"CloseForm": CloseForm, "InvoiceFilter": InvoiceFilter}
     exec(compile(code, "<views.md>", "exec", dont_inherit=True), namespace)
     # The page's app and its permissions are not installed here.

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import Permission
 
 import django_mcp as mcp
-from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
 from tests.shop.models import Company, Invoice
 
 from .pages import ROOT, blocks
@@ -20,7 +20,7 @@ PAGE = ROOT / "docs/how-to/writing-models.md"
 @pytest.fixture
 def declared_server(monkeypatch, server):
     """The server with the declarations of the page."""
-    monkeypatch.setattr(decorators, "default_server", server)
+    monkeypatch.setattr(servers, "default_server", server)
     *whole, method = blocks(PAGE, "python")
     namespace: dict[str, Any] = {"__name__": "tests.shop.shown", "__package__": "tests.shop"}
     for code in whole:

@@ -14,7 +14,7 @@ from django.db.backends.postgresql.psycopg_any import (
 )
 
 import django_mcp as mcp
-from django_mcp.declarations.fields.filters import MAX_FILTER_VALUES
+from django_mcp.declarations.fields.search import MAX_FILTER_VALUES
 
 from .models import Booking, Stay
 

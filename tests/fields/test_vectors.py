@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 import django_mcp as mcp
 from django_mcp.declarations.fields.values import read_value
-from django_mcp.declarations.vector_tools import MAX_EMBEDDED_TEXT_LENGTH
+from django_mcp.declarations.model_tools import MAX_EMBEDDED_TEXT_LENGTH
 from django_mcp.testing import Client
 
 from .models import Note

@@ -25,10 +25,9 @@ from django_mcp.bridges.admin_site import KEY, SearchAdminTool
 from django_mcp.bridges.commands import CommandArguments, OfferedParser, load_command
 from django_mcp.bridges.views import execution
 from django_mcp.bridges.views.requests import ViewRequest
-from django_mcp.declarations.aggregate_tools import AggregateTool
 from django_mcp.declarations.fields import entries
-from django_mcp.declarations.fields.full_text import FullTextSearch
-from django_mcp.declarations.fields.vectors import VectorSearch
+from django_mcp.declarations.fields.search_methods import FullTextSearch, VectorSearch
+from django_mcp.declarations.model_tools import AggregateTool
 from tests.canaries.defences import ANY_SCHEMA, DEFENCES, Patch, _patch
 
 from .project import RULES, exposed, without
@@ -151,7 +150,7 @@ PATCHES: dict[tuple[str, str], list[Patch]] = {
     ("models", "aggregates of the queryset only"): [(AggregateTool, "_matching", every_row)],
     ("models", "rows of to-many relations"): [(entries, "visible_rows", all_related)],
     ("models", "filters by to-many relations"): [
-        ("django_mcp.declarations.search_tools", "visible_rows", all_related)
+        ("django_mcp.declarations.model_tools", "visible_rows", all_related)
     ],
     ("REST framework", "fields of the serializer"): [
         (ModelSerializer, "get_field_names", every_field)

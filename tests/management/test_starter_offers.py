@@ -10,11 +10,11 @@ import pytest
 from django.apps import apps
 
 import django_mcp as mcp
-from django_mcp.management import starter_offers
-from django_mcp.management.starter_file import generate_starter_file
-from django_mcp.management.starter_offers import (
+from django_mcp.management import starter_file
+from django_mcp.management.starter_file import (
     Offer,
     admin_models,
+    generate_starter_file,
     ninja_operations,
     rest_framework_views,
 )
@@ -87,7 +87,7 @@ def test_views_of_other_apps_are_not_offered():
 
 
 def test_project_without_rest_framework_gets_no_offer(monkeypatch):
-    monkeypatch.setattr(starter_offers, "find_spec", lambda name: None)
+    monkeypatch.setattr(starter_file, "find_spec", lambda name: None)
     assert rest_framework_views(app("tests")) is None
 
 
@@ -126,7 +126,7 @@ def test_operations_that_cannot_be_tools_are_left_out_with_the_reason(settings):
 
 
 def test_project_without_ninja_gets_no_offer(monkeypatch):
-    monkeypatch.setattr(starter_offers, "find_spec", lambda name: None)
+    monkeypatch.setattr(starter_file, "find_spec", lambda name: None)
     assert ninja_operations(app("tests")) is None
 
 
@@ -167,7 +167,7 @@ def test_models_of_an_admin_without_urls_are_not_offered():
 
 def test_finder_of_another_kind_can_be_added(monkeypatch):
     made = Offer("Things.", {"there": ["Thing"]}, ["class Things:\n    pass"], ["Thing"])
-    monkeypatch.setattr(starter_offers, "FINDERS", (lambda app: None, lambda app: made))
+    monkeypatch.setattr(starter_file, "FINDERS", (lambda app: None, lambda app: made))
     found = generate_starter_file(apps.get_app_config("snippets"))
     shown = "# Things.\n# from there import Thing\n#\n#\n# class Things:\n#     pass\n"
     assert shown in found.text and found.offered == ["Thing"]

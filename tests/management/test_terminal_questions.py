@@ -8,7 +8,7 @@ import io
 import pytest
 from django.core.management import CommandError
 
-from django_mcp.management.terminal_questions import TerminalQuestions
+from django_mcp.management.commands.mcp_call import TerminalQuestions
 from django_mcp.testing.questions import CANCEL, DECLINE
 
 SIZES = [{"const": "s", "title": "Small"}, {"const": "m", "title": "Medium"}]

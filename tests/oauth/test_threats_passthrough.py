@@ -172,7 +172,7 @@ READERS = {
     "oauth/token_endpoint.py": "by which scheme a client showed its secret",
     "management/doctor/live.py": "a client",
     "testing/wires.py": "a client",
-    "management/registry_entry.py": "the settings of clients, in the registry",
+    "management/commands/mcp_server_json.py": "the settings of clients, in the registry",
     "web/clients.py": "the settings of clients",
 }
 

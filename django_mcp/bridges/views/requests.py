@@ -38,8 +38,7 @@ from django.utils.module_loading import import_string
 from pydantic import TypeAdapter, ValidationError
 
 from ...declarations.request import environ
-from ...declarations.schemas import all_of
-from ...declarations.type_schemas import TerseSchema
+from ...declarations.schemas import TerseSchema, all_of
 from ...exceptions import InvalidArguments
 from ..form_input import FormInput, Problem, post_data
 from .urls import Target

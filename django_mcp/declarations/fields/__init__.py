@@ -9,8 +9,8 @@ the protocol.
 - ``keys``: primary keys in JSON and in URIs, and paths such as ``customer__name``
 - ``field_types``, ``values``: fields that need more than a column type, such as files and arrays
 - ``entries``, ``whitelist``: the names in ``fields`` of a model resource, and the JSON of a row
-- ``filters``, ``search``, ``keyset``: arguments of a search, and the pages of its result
-- ``full_text``: full-text search of the databases
-- ``vectors``: the rows whose vectors are nearest to a vector
+- ``search``: the arguments of a search, among them filters, and the rows that it selects
+- ``search_methods``: full-text search of the databases, and vector search
+- ``keyset``: the pages of the result of a search
 - ``aggregates``: counts, sums and other aggregates of rows, in groups
 """

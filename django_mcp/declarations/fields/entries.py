@@ -25,7 +25,7 @@ from django.db.models.fields.files import FieldFile
 from django.utils.functional import cached_property
 from pydantic import TypeAdapter, ValidationError
 
-from ..type_schemas import TerseSchema, holds
+from ..schemas import TerseSchema, holds
 from .columns import JSON
 from .field_types import FieldType, field_type, fits, is_managed, or_null, returned_schema
 from .keys import (

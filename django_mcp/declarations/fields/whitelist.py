@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from django.core.exceptions import FieldError
 from django.db import models
 
+from ..redaction import SECRET_COLUMN
 from ..schemas import problem
-from ..secret_names import SECRET_COLUMN
 from .columns import JSON, stored_field
 from .entries import Column, Entry, FieldTypeEntry, RelatedRows, entry_of, method_of
 from .field_types import field_type

@@ -15,9 +15,8 @@ from django.test.utils import isolate_apps
 import django_mcp as mcp
 from django_mcp.checks import check_declarations
 from django_mcp.declarations.fields import field_types
-from django_mcp.declarations.fields.filters import filters_of
 from django_mcp.declarations.fields.keyset import Keyset
-from django_mcp.declarations.fields.search import Search
+from django_mcp.declarations.fields.search import Search, filters_of
 from django_mcp.declarations.fields.values import field_schema, field_value, read_value
 from django_mcp.declarations.fields.whitelist import FieldSet
 from django_mcp.exceptions import Misdeclared

@@ -10,8 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from django_mcp.declarations.fields.filters import MAX_FILTER_VALUES
-from django_mcp.declarations.fields.search import MAX_QUERY_LENGTH, MAX_WORDS, Search
+from django_mcp.declarations.fields.search import (
+    MAX_FILTER_VALUES,
+    MAX_QUERY_LENGTH,
+    MAX_WORDS,
+    Search,
+)
 from tests.shop.models import (
     Badge,
     Company,

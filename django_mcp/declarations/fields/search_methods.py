@@ -1,4 +1,4 @@
-"""Full-text search: the condition on rows, and their rank, for the words of a query.
+"""Full-text search and vector search: what databases offer beside ``LIKE`` to find rows.
 
 PostgreSQL, MariaDB and MySQL have full-text search, and so does SQLite if the project made an FTS5
 table. On other databases ``Search`` finds the words as parts of the texts, with ``LIKE``.
@@ -9,21 +9,29 @@ operator. So no query is a syntax error, and clients cannot search other columns
 Results are ranked on PostgreSQL only. MariaDB, MySQL and SQLite rank a word by how rare it is in
 the whole table. So the order of two rows would reveal how many rows contain a word, among them rows
 that the user may not see.
+
+Vector search finds the rows whose vectors are nearest to a vector, by pgvector on PostgreSQL. It is
+exact and compares the vectors of all rows of the queryset. It does not use the approximate indexes
+of pgvector (HNSW, IVFFlat). PostgreSQL reads the nearest rows from such an index first and applies
+the conditions of the queryset to these rows only. If most of them are hidden from the user, the
+result has too few rows, and their number tells the user how similar the hidden rows are.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.exceptions import FieldDoesNotExist
 from django.db import connections, models
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Cast
 from django.db.models.lookups import GreaterThan
+from django.utils.module_loading import import_string
 
 from .columns import AnyField, column_type
 from .keys import ColumnPath, ModelClass
@@ -41,6 +49,15 @@ INNODB_STOPWORDS = frozenset((
     "in", "is", "it", "la", "of", "on", "or", "that", "the", "this", "to", "und", "was", "what",
     "when", "where", "who", "will", "with", "www",
 ))  # fmt: skip
+
+M = TypeVar("M", bound=models.Model)
+
+SIMILAR_TO = "similar_to"  # the argument that names a row
+DISTANCES = {
+    "cosine": "pgvector.django.CosineDistance",
+    "l2": "pgvector.django.L2Distance",
+    "inner_product": "pgvector.django.MaxInnerProduct",
+}
 
 
 @dataclass(frozen=True)
@@ -289,3 +306,36 @@ def missing_in_database(
                 what = f"no text search configuration {declared.config!r}"
                 return what, "CREATE TEXT SEARCH CONFIGURATION, or use one that \\dF lists"
     return None
+
+
+@dataclass(frozen=True)
+class VectorSearch:
+    """How clients find the rows of a model resource that are similar to a text or to another row.
+
+    ``field`` is a pgvector ``VectorField`` of the model. ``embed`` takes a text of the client and
+    returns its vector, made by the same embedding model as the vectors of the rows. Without it,
+    clients can only find rows that are similar to another row. ``distance`` is "cosine", "l2" or
+    "inner_product".
+    """
+
+    field: str
+    embed: Callable[[str], Sequence[float]] | None = None
+    distance: str = "cosine"
+
+    def nearest(self, queryset: models.QuerySet[M], vector: Sequence[float]) -> models.QuerySet[M]:
+        """Return the rows of ``queryset`` that have a vector, the nearest first."""
+        distance = import_string(DISTANCES[self.distance])(
+            self.field, [float(number) for number in vector]
+        )
+        # PostgreSQL uses an index only for the distance itself, and not for a sum.
+        exact = distance + Value(0.0)
+        return queryset.filter(**{f"{self.field}__isnull": False}).order_by(exact, "pk")
+
+
+def takes_one_text(function: Any) -> bool:
+    """Whether ``function`` can be called with one argument, and returns no coroutine."""
+    try:
+        inspect.signature(function).bind("")
+    except (TypeError, ValueError):
+        return False
+    return not inspect.iscoroutinefunction(function)

@@ -1,7 +1,17 @@
-"""Declarations that a model resource adds: a tool that searches its rows, and its files.
+"""
+Declarations that a model resource adds: tools that search, aggregate and compare its rows, and its
+files.
 
-Both use the queryset, the fields and the permission of the model resource, so they show nothing
-more than the resource itself.
+All use the queryset, the fields and the permission of the model resource, so they show nothing more
+than the resource itself.
+
+``AggregateTool`` aggregates only columns in ``fields``, so it returns nothing that a client could
+not calculate from the rows. A resource that overrides ``has_object_permission`` has no such tool,
+because a database cannot call this method.
+
+``VectorSearchTool`` (``find_similar_...``) finds the rows that are most similar to a text or to
+another row, and orders them by the distance of their vectors. The result contains no distances,
+because a client could calculate the vectors from them.
 """
 
 from __future__ import annotations
@@ -25,8 +35,13 @@ from .completions import rank_matches
 from .content import Contents
 from .cursors import digest, seal, unseal
 from .declaration import Declaration, Find
+from .fields.aggregates import AGGREGATE_ARGUMENTS
+from .fields.columns import COLUMN_TYPES
 from .fields.entries import any_checks_object_permission, is_permitted, visible_rows
+from .fields.field_types import field_type
 from .fields.keys import key_or_uri_schema, key_value
+from .fields.search import DEFAULT_LIMIT, MAX_LIMIT, first_rows
+from .fields.search_methods import SIMILAR_TO, VectorSearch
 from .outputs import Output
 from .permissions import Decision
 from .resources import Resource
@@ -35,6 +50,9 @@ from .tools import Tool
 if TYPE_CHECKING:
     from .model_resources import ModelResource
     from .request import Request
+
+MAX_EMBEDDED_TEXT_LENGTH = 1000  # characters. Embedding a text costs time or money.
+ARGUMENTS = ("query", SIMILAR_TO, "limit")
 
 
 def derived_from(resource: ModelResource) -> Iterator[Declaration]:
@@ -341,3 +359,143 @@ def _bytes(file: Any) -> bytes:
         )
     with file.open("rb") as opened_file:
         return bytes(opened_file.read())
+
+
+def aggregate_tool_of(resource: ModelResource) -> Iterator[Declaration]:
+    """Yield the tool if the resource has fields to aggregate or to group by."""
+    if resource.aggregate_fields or resource.group_fields:
+        yield AggregateTool(resource)
+
+
+class AggregateTool(FilteringTool):
+    """Counts, sums and compares rows of a model resource, in groups."""
+
+    _row_operation = "aggregate"
+
+    def __init__(self, resource: ModelResource) -> None:
+        super().__init__(resource)
+        self.name = f"aggregate_{resource.name}"
+        self.title = f"Aggregate {resource.model._meta.verbose_name_plural}"
+
+    def _sentences(self) -> Iterator[str]:
+        resource = self._resource
+        grouped = ", in groups" if resource.group_fields else ""
+        yield f"Count and aggregate {resource.model._meta.verbose_name_plural}{grouped}."
+        if resource.search_fields or resource.filter_fields:
+            yield "The other arguments select the rows to aggregate."
+
+    def _input_schema(self) -> dict[str, Any]:
+        resource = self._resource
+        return {
+            "type": "object",
+            "properties": resource._aggregates.schema() | resource._search.filter_schemas(),
+            "additionalProperties": False,
+        }
+
+    def _output_schema(self) -> dict[str, Any]:
+        groups = {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Each has the names in group_by and measures. Decimals are strings.",
+        }
+        more = {"type": "boolean", "description": "Whether there are more groups than limit."}
+        return {
+            "type": "object",
+            "properties": {"groups": groups, "more": more},
+            "required": ["groups", "more"],
+        }
+
+    def handle(self, request: Any, *args: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the groups, and whether there are more than ``limit``."""
+        aggregates = self._resource._aggregates
+        own = {name: arguments.pop(name) for name in AGGREGATE_ARGUMENTS if name in arguments}
+        with invalid_arguments():
+            query = aggregates.read(own)
+            rows = self._matching(request, arguments)
+        groups, more = aggregates.compute(rows, query)
+        return {"groups": groups, "more": more}
+
+
+def vector_tool_of(resource: ModelResource) -> Iterator[Declaration]:
+    """Yield the tool if the resource has a vector search."""
+    if resource.vector_search is not None:
+        yield VectorSearchTool(resource, resource.vector_search)
+
+
+class VectorSearchTool(FilteringTool):
+    """The tool that finds similar rows of ``resource``. Its name is ``find_similar_<resource>``."""
+
+    _row_operation = "find_similar"
+
+    def __init__(self, resource: ModelResource, declared: VectorSearch) -> None:
+        self._declared = declared
+        super().__init__(resource)
+        self.name = f"find_similar_{resource.name}"
+        self.title = f"Find similar {resource.model._meta.verbose_name_plural}"
+
+    def _sentences(self) -> Iterator[str]:
+        resource, names = self._resource, self._resource.model._meta
+        what = "a text in meaning, or to another one" if self._declared.embed else "another one"
+        yield f"Find the {names.verbose_name_plural} that are most similar to {what}."
+        yield f"Each has {', '.join(resource.fields)}."
+
+    def _input_schema(self) -> dict[str, Any]:
+        resource = self._resource
+        text = {"type": "string", "description": "What to find, in words."}
+        limit = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
+        filters = resource._search.filters.items()
+        return {
+            "type": "object",
+            "properties": {
+                **({"query": text} if self._declared.embed else {}),
+                SIMILAR_TO: resource._key_schema(),
+                **{name: each.schema() for name, each in filters},
+                "limit": limit,
+            },
+            "additionalProperties": False,
+            **({} if self._declared.embed else {"required": [SIMILAR_TO]}),
+        }
+
+    def _output_schema(self) -> dict[str, Any]:
+        rows = {"type": "array", "items": {"type": "object"}, "description": "The nearest first."}
+        return {"type": "object", "properties": {"results": rows}, "required": ["results"]}
+
+    def handle(self, request: Any, *args: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the most similar rows, at most ``limit``."""
+        resource = self._resource
+        own = {name: arguments.pop(name) for name in ARGUMENTS if name in arguments}
+        if ("query" in own) == (SIMILAR_TO in own):
+            raise InvalidArguments(f"Give either query or {SIMILAR_TO}.")
+        with invalid_arguments():
+            limit = resource._search.limit(own)
+            rows = self._matching(request, arguments)
+            text = _text(own["query"]) if "query" in own else ""
+        if "query" in own:
+            vector = self._embedded(text)
+        else:
+            # The caller must be allowed to see this row, because the result depends on its vector.
+            row = KeyBinding(resource).fetch(own[SIMILAR_TO], request, write=False)
+            rows, vector = rows.exclude(pk=row.pk), getattr(row, self._declared.field)
+            if vector is None:
+                raise InvalidArguments(f"{SIMILAR_TO}: this row has no vector to compare with.")
+        nearest = self._declared.nearest(resource._selected(rows, request), vector)
+        found = first_rows(nearest, limit, resource._row_check(request))
+        return {"results": [resource._row_values(row, request) for row in found]}
+
+    def _embedded(self, text: str) -> Any:
+        """Return the vector of a text. Raise ``TypeError`` if ``embed`` returns something else."""
+        declared = self._declared
+        kind = field_type(self._resource.model._meta.get_field(declared.field))
+        assert declared.embed is not None and kind is not None
+        try:
+            return kind.from_json(declared.embed(text))
+        except ValueError as error:  # a bug in the project's ``embed``, not a wrong argument
+            raise TypeError(f"vector_search: embed returned a wrong vector. {error}") from error
+
+
+def _text(value: Any) -> str:
+    """Return the text to find. Raise ``ValueError``."""
+    text: str = COLUMN_TYPES["TextField"].read(value)
+    if not text.strip() or len(text) > MAX_EMBEDDED_TEXT_LENGTH:
+        raise ValueError(f"query: must have 1 to {MAX_EMBEDDED_TEXT_LENGTH} characters.")
+    return text
