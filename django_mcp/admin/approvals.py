@@ -31,8 +31,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..calls.callers import caller_text, usernames
 from ..declarations.server import servers
-from ..models import Approval, ApprovalStatus
-from ..models.approvals import MAX_REASON_LENGTH
+from ..models import MAX_REASON_LENGTH, Approval, ApprovalStatus
 from .log import ReadOnlyAdmin
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ project's own permission checks decide.
 
 Tools that write models (``ModelResource.operations``):
 
-- ``model_operations``: the tools that create, update and delete rows
+- ``model_operations``: the tools that create, update and delete rows; lock, validate and save the
+  rows, and log the change in the admin
 - ``model_arguments``: their arguments: JSON Schema, parsing and assignment to fields
-- ``rows``: lock, validate and save the rows, and log the change in the admin
 
 Forms and views:
 
@@ -35,7 +35,6 @@ django-ninja:
 Django's admin:
 
 - ``admin_site``: models of an admin site as tools, ``register_admin``
-- ``admin_lists``: the filters and the order of the list of rows
 - ``admin_pages``: open and post the admin's pages as the caller
-- ``admin_outputs``: the output schemas of these tools
+- ``admin_schemas``: the arguments that filter and order the list of rows, and the output schemas
 """

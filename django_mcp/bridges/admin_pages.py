@@ -52,7 +52,7 @@ from ..declarations.fields.values import basename, field_value, has_json_form, p
 from ..declarations.redaction import NOT_SECRET, SECRET, SECRET_COLUMN, words
 from ..exceptions import InvalidArguments, ToolError
 from .form_input import MAX_ERRORS, error_lines, post_data
-from .rows import conflict_error
+from .model_operations import conflict_error
 from .views.requests import Body, CallSession, ViewRequest, multipart
 from .views.urls import Target, path_info
 

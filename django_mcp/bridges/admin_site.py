@@ -51,16 +51,6 @@ from ..declarations.tools import Tool
 from ..exceptions import InvalidArguments, ToolError
 from ..protocol.content import is_textual
 from ..protocol.http_rules import Mirrored
-from .admin_lists import ListFilterArgument, filter_arguments, sortable_columns
-from .admin_outputs import (
-    deleted_schema,
-    empty_form,
-    inline_name,
-    list_schema,
-    page_schema,
-    saved_schema,
-    unsaved_row,
-)
 from .admin_pages import (
     DELETE,
     KEY,
@@ -75,6 +65,18 @@ from .admin_pages import (
     posted_body,
     shown_value,
     without_key,
+)
+from .admin_schemas import (
+    ListFilterArgument,
+    deleted_schema,
+    empty_form,
+    filter_arguments,
+    inline_name,
+    list_schema,
+    page_schema,
+    saved_schema,
+    sortable_columns,
+    unsaved_row,
 )
 from .api_tools import ApiOutput, deny_queries
 from .form_input import FormInput, error_lines, post_data

@@ -27,7 +27,7 @@ from ..declarations.tools import Tool
 from ..exceptions import InvalidArguments
 from ..protocol.http_rules import Mirrored
 from .form_input import FormInput, errors, refuse_unknown
-from .rows import (
+from .model_operations import (
     ADDED,
     ADDITION,
     CHANGE,

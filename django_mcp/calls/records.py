@@ -35,7 +35,7 @@ from ..exceptions import (
     Throttled,
     TimeLimitExceeded,
 )
-from ..models.audit import IMPERSONATOR_PREFIX
+from ..models import IMPERSONATOR_PREFIX
 from ..protocol.jsonrpc import InternalError, InvalidParams, ResourceNotFound
 from ..runtime import threads
 from ..runtime.async_orm import orm_in_pool

@@ -137,7 +137,7 @@ def our_models() -> Mapping[type[Model], SignalReceivers]:
 def connect_all() -> None:
     """Connect all receivers, also for models that are registered later."""
     from ..declarations.registry import model_registered
-    from ..models.changes import sources
+    from ..models import sources
 
     sources[:] = [registered_models, granting_models]
     for through in granting_relations():

@@ -3,7 +3,7 @@ import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
 
-import django_mcp.models.sessions
+import django_mcp.models
 
 
 class Migration(migrations.Migration):
@@ -40,7 +40,7 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
-                ("request_id", django_mcp.models.sessions.JSONText()),
+                ("request_id", django_mcp.models.JSONText()),
                 ("request_digest", models.CharField(max_length=64)),
                 ("method", models.CharField(max_length=100, verbose_name="method")),
                 (
@@ -49,10 +49,10 @@ class Migration(migrations.Migration):
                         db_default="", default="", max_length=128, verbose_name="name"
                     ),
                 ),
-                ("params", django_mcp.models.sessions.JSONText(default=dict)),
-                ("meta", django_mcp.models.sessions.JSONText(default=dict)),
+                ("params", django_mcp.models.JSONText(default=dict)),
+                ("meta", django_mcp.models.JSONText(default=dict)),
                 ("user", models.CharField(max_length=255, null=True)),
-                ("scopes", django_mcp.models.sessions.JSONText(null=True)),
+                ("scopes", django_mcp.models.JSONText(null=True)),
                 ("process", models.CharField(default="", max_length=32, verbose_name="process")),
                 ("fence", models.IntegerField(default=0, verbose_name="fencing token")),
                 ("runs", models.IntegerField(default=0, verbose_name="runs")),
@@ -72,7 +72,7 @@ class Migration(migrations.Migration):
                 ("cancelled", models.BooleanField(default=False, verbose_name="cancelled")),
                 ("atomic", models.BooleanField(default=False)),
                 ("high_water", models.FloatField(null=True)),
-                ("known", django_mcp.models.sessions.JSONText(default=dict)),
+                ("known", django_mcp.models.JSONText(default=dict)),
                 ("rounds", models.SmallIntegerField(default=0, verbose_name="rounds")),
                 (
                     "created",
@@ -104,7 +104,7 @@ class Migration(migrations.Migration):
             fields=[
                 ("name", models.CharField(max_length=64, primary_key=True, serialize=False)),
                 ("owner", models.CharField(max_length=255)),
-                ("uris", django_mcp.models.sessions.JSONText(default=list)),
+                ("uris", django_mcp.models.JSONText(default=list)),
             ],
             options={
                 "verbose_name": "visibility snapshot",
@@ -116,10 +116,10 @@ class Migration(migrations.Migration):
             name="Ask",
             fields=[
                 ("id", models.CharField(max_length=32, primary_key=True, serialize=False)),
-                ("key", django_mcp.models.sessions.JSONText(default=str)),
+                ("key", django_mcp.models.JSONText(default=str)),
                 ("digest", models.CharField(max_length=64)),
-                ("wire", django_mcp.models.sessions.JSONText()),
-                ("answer", django_mcp.models.sessions.JSONText(null=True)),
+                ("wire", django_mcp.models.JSONText()),
+                ("answer", django_mcp.models.JSONText(null=True)),
                 ("open", models.BooleanField(default=True)),
                 ("seconds", models.FloatField()),
                 ("deadline", models.DateTimeField(db_index=True)),
@@ -180,10 +180,10 @@ class Migration(migrations.Migration):
                 ("owner", models.CharField(max_length=255, verbose_name="owner")),
                 ("network", models.CharField(db_default="", default="", max_length=32)),
                 ("user", models.CharField(max_length=255, null=True)),
-                ("scopes", django_mcp.models.sessions.JSONText(null=True)),
+                ("scopes", django_mcp.models.JSONText(null=True)),
                 ("revision", models.CharField(max_length=16, verbose_name="revision")),
-                ("client_info", django_mcp.models.sessions.JSONText(default=dict)),
-                ("capabilities", django_mcp.models.sessions.JSONText(default=dict)),
+                ("client_info", django_mcp.models.JSONText(default=dict)),
+                ("capabilities", django_mcp.models.JSONText(default=dict)),
                 ("initialized", models.BooleanField(default=False, verbose_name="initialized")),
                 (
                     "log_level",
@@ -200,7 +200,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("current", models.BigIntegerField(null=True)),
-                ("pending_changes", django_mcp.models.sessions.JSONText(default=list)),
+                ("pending_changes", django_mcp.models.JSONText(default=list)),
                 ("streams", models.IntegerField(default=0)),
                 ("subscriptions", models.IntegerField(default=0, verbose_name="subscriptions")),
             ],
@@ -235,8 +235,8 @@ class Migration(migrations.Migration):
                 ),
                 ("call", models.CharField(max_length=64)),
                 ("digest", models.CharField(max_length=64)),
-                ("key", django_mcp.models.sessions.JSONText()),
-                ("value", django_mcp.models.sessions.JSONText(null=True)),
+                ("key", django_mcp.models.JSONText()),
+                ("value", django_mcp.models.JSONText(null=True)),
                 ("doing", models.BooleanField(default=True)),
                 ("at", models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
             ],
@@ -311,10 +311,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("digest", models.CharField(db_index=True, max_length=64)),
-                ("uri", django_mcp.models.sessions.JSONText()),
+                ("uri", django_mcp.models.JSONText()),
                 ("visible", models.BooleanField(default=True)),
                 ("row_ref", models.CharField(db_index=True, default="", max_length=255)),
-                ("scopes", django_mcp.models.sessions.JSONText(null=True)),
+                ("scopes", django_mcp.models.JSONText(null=True)),
                 (
                     "session",
                     models.ForeignKey(
@@ -383,9 +383,7 @@ class Migration(migrations.Migration):
                 ("server", models.CharField(blank=True, max_length=255, verbose_name="server")),
                 (
                     "scopes",
-                    django_mcp.models.sessions.JSONText(
-                        blank=True, default=list, verbose_name="scopes"
-                    ),
+                    django_mcp.models.JSONText(blank=True, default=list, verbose_name="scopes"),
                 ),
                 (
                     "created",
@@ -518,7 +516,7 @@ class Migration(migrations.Migration):
                 ("approval", models.BigIntegerField(null=True, verbose_name="approval")),
                 (
                     "arguments",
-                    django_mcp.models.sessions.JSONText(null=True, verbose_name="arguments"),
+                    django_mcp.models.JSONText(null=True, verbose_name="arguments"),
                 ),
                 ("outcome", models.CharField(max_length=16, verbose_name="outcome")),
                 ("error", models.CharField(blank=True, max_length=255, verbose_name="error")),
@@ -582,10 +580,10 @@ class Migration(migrations.Migration):
                     models.CharField(blank=True, max_length=255, verbose_name="application"),
                 ),
                 ("client", models.CharField(blank=True, max_length=255, verbose_name="client")),
-                ("caller", django_mcp.models.sessions.JSONText(default=dict)),
+                ("caller", django_mcp.models.JSONText(default=dict)),
                 (
                     "arguments",
-                    django_mcp.models.sessions.JSONText(default=dict, verbose_name="arguments"),
+                    django_mcp.models.JSONText(default=dict, verbose_name="arguments"),
                 ),
                 ("has_secrets", models.BooleanField(default=False)),
                 ("digest", models.CharField(max_length=64)),

@@ -7,7 +7,7 @@ table alone (check ``django_mcp.W145``).
 
 from django.db import migrations, models
 
-import django_mcp.models.sessions
+import django_mcp.models
 
 
 class Migration(migrations.Migration):
@@ -26,7 +26,7 @@ class Migration(migrations.Migration):
                 ("seq", models.BigIntegerField(db_index=True, null=True)),
                 ("at", models.DateTimeField(null=True)),
                 ("kind", models.CharField(max_length=16)),
-                ("subject", django_mcp.models.sessions.JSONText()),
+                ("subject", django_mcp.models.JSONText()),
             ],
             options={
                 "verbose_name": "change",

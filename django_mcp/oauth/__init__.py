@@ -14,7 +14,7 @@ Tokens:
 
 - ``token_endpoint``: the token endpoint and the revocation endpoint
 - ``validators``: the ``OAuth2Validator`` behind both
-- ``authorization_codes``, ``refresh_tokens``: what a client exchanges for an access token
+- ``grants``: authorization codes and refresh tokens, which a client exchanges for an access token
 - ``client_authentication``: how a client proves who it is
 - ``resource_indicators``: the server that a token is for
 - ``upstream_accounts``: tokens that end with an account at an upstream identity provider

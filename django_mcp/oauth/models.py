@@ -12,7 +12,7 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from ..models.sessions import JSONText
+from ..models import JSONText
 
 MAX_CLIENT_ID_LENGTH = 255  # characters of a client id, as in django-oauth-toolkit
 MAX_CALL_NAME_LENGTH = 200  # characters of the name of a tool, resource or prompt

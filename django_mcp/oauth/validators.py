@@ -23,11 +23,10 @@ from .. import signals
 from ..auth.principal import HALF_DIGEST_LENGTH
 from ..auth.scopes import offered
 from . import client_authentication, registration_limits
-from .authorization_codes import S256, CodeRedemption
 from .authorization_request import OUR_TOKEN_VIEW, OUR_VIEW
 from .client_authentication import PrivateKeyJWT, TooManyAttempts, check_hashed_secret
 from .client_registry import ensure_profile
-from .refresh_tokens import RefreshTokenRotation
+from .grants import S256, CodeRedemption, RefreshTokenRotation
 from .resource_indicators import is_for_mcp_servers, is_mcp_token, is_self_registered
 from .scope_grants import may_use
 

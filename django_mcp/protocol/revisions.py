@@ -15,9 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .changes.errors import ERRORS, NOTIFICATIONS
 from .changes.requests import ANSWERS, REQUESTS, blocks
-from .changes.results import RESULTS
+from .changes.responses import ERRORS, NOTIFICATIONS, RESULTS
 from .jsonrpc import JSON, Id, InvalidParams, ProtocolError, UnsupportedVersion
 
 # RFC 5424, least severe first.

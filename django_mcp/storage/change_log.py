@@ -45,8 +45,8 @@ from ..models import (
     Session,
     Subscription,
     VisibilitySnapshot,
+    sources,
 )
-from ..models.changes import sources
 from ..runtime import outages, threads
 from . import databases, sessions, streams
 from .databases import (

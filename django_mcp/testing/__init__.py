@@ -9,9 +9,8 @@ clients need neither pytest nor ``django.test``.
 - ``plugin``: fixtures for pytest
 - ``environment``: how servers use the database connections of a test
 - ``results``: what a client received, with assertions
-- ``questions``: answers to the server's questions
 - ``snapshots``: compare a client's catalog with a file
-- ``peers``: the client's side of the protocol
+- ``peers``: the client's side of the protocol, and answers to the server's questions
 - ``wires``: transports in the process of the test
 """
 
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
     from .cases import MCPTransactionTestCase as MCPTransactionTestCase
     from .client import Client as Client
     from .client import Running as Running
+    from .peers import CANCEL as CANCEL
+    from .peers import DECLINE as DECLINE
     from .peers import Log as Log
     from .peers import Progress as Progress
-    from .questions import CANCEL as CANCEL
-    from .questions import DECLINE as DECLINE
-    from .questions import Unanswered as Unanswered
+    from .peers import Unanswered as Unanswered
     from .results import Listed as Listed
     from .results import Prompted as Prompted
     from .results import ReadResult as ReadResult
@@ -44,8 +43,7 @@ _PUBLIC = {
     "async_client": ["AsyncClient", "Options"],
     "cases": ["MCPTestCase", "MCPTestMixin", "MCPTransactionTestCase"],
     "client": ["Client", "Running"],
-    "peers": ["Log", "Progress"],
-    "questions": ["CANCEL", "DECLINE", "Unanswered"],
+    "peers": ["CANCEL", "DECLINE", "Log", "Progress", "Unanswered"],
     "results": ["Listed", "Prompted", "ReadResult", "Result", "RpcError"],
     "wires": ["Dropped"],
 }

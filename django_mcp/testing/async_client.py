@@ -34,8 +34,7 @@ from ..declarations.server import default_server, server_named
 from ..protocol.jsonrpc import ResourceNotFound
 from ..protocol.revisions import LATEST
 from .environment import are_connections_free
-from .peers import DEFAULT_LEVEL, Log, Peer, Progress
-from .questions import Caller
+from .peers import DEFAULT_LEVEL, Caller, Log, Peer, Progress
 from .results import Answer, Listed, Prompted, ReadResult, Result, RpcError, recorded
 from .snapshots import assert_matches, canonical
 from .wires import JSON, HttpWire

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from .async_client import AsyncClient, Options
 from .environment import wait_for_jobs
-from .peers import Log, Progress
-from .questions import Caller
+from .peers import Caller, Log, Progress
 from .results import Listed, Prompted, ReadResult, Result
 from .wires import JSON
 

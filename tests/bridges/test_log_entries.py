@@ -8,14 +8,14 @@ from django.contrib.contenttypes.models import ContentType
 from django.test import modify_settings
 from django.utils.translation import override
 
-from django_mcp.bridges import rows
-from django_mcp.bridges.rows import ADDED, change_message, log_action
+from django_mcp.bridges import model_operations
+from django_mcp.bridges.model_operations import ADDED, change_message, log_action
 from tests.declarations.helpers import make_request
 from tests.shop.models import Invoice
 
 
 def test_action_flags_equal_those_of_the_admin():
-    assert (rows.ADDITION, rows.CHANGE, rows.DELETION) == (
+    assert (model_operations.ADDITION, model_operations.CHANGE, model_operations.DELETION) == (
         ADDITION, CHANGE, DELETION,
     )  # fmt: skip
 

@@ -10,8 +10,13 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connection, connections, models, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_mcp.bridges import rows as operation_rows
-from django_mcp.bridges.rows import locked_row, translate_errors, validate_row, visible_row
+from django_mcp.bridges import model_operations as operation_rows
+from django_mcp.bridges.model_operations import (
+    locked_row,
+    translate_errors,
+    validate_row,
+    visible_row,
+)
 from django_mcp.exceptions import InvalidArguments, ToolError
 from tests.declarations.helpers import make_request, valid_catalog
 from tests.http import HttpClient

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError
 
 from django_mcp.management.commands.mcp_call import TerminalQuestions
-from django_mcp.testing.questions import CANCEL, DECLINE
+from django_mcp.testing.peers import CANCEL, DECLINE
 
 SIZES = [{"const": "s", "title": "Small"}, {"const": "m", "title": "Medium"}]
 FORM = {

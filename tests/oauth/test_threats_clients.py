@@ -39,8 +39,8 @@ from django_mcp.oauth import (
     registration_limits,
 )
 from django_mcp.oauth import client_authentication as keys_of
-from django_mcp.oauth.authorization_codes import CodeRedemption
 from django_mcp.oauth.client_metadata_documents import split_client_id
+from django_mcp.oauth.grants import CodeRedemption
 from django_mcp.oauth.metadata import authorization_server_metadata
 from django_mcp.oauth.models import ClientProfile, Consent
 

@@ -19,10 +19,14 @@ from oauth2_provider.models import get_access_token_model, get_grant_model, get_
 import django_mcp
 from django_mcp.changes import permission_changes
 from django_mcp.declarations.server import Server, default_server
-from django_mcp.oauth import refresh_tokens
-from django_mcp.oauth.authorization_codes import CodeRedemption, delete_old_codes
+from django_mcp.oauth import grants
+from django_mcp.oauth.grants import (
+    MAX_SIBLINGS,
+    CodeRedemption,
+    RefreshTokenRotation,
+    delete_old_codes,
+)
 from django_mcp.oauth.models import ClientProfile, RedeemedCode
-from django_mcp.oauth.refresh_tokens import MAX_SIBLINGS, RefreshTokenRotation
 from django_mcp.oauth.revocation import revoke_client, revoke_user
 from django_mcp.oauth.verifier import OAuthTokens
 from django_mcp.storage.change_log import ALL_USERS, CREDENTIALS
@@ -247,7 +251,7 @@ def test_losing_request_for_a_code_issues_nothing_and_revokes_the_tokens(alice, 
     code = code_for(alice, agent)
     stale = Grant.objects.select_related("user").get()
     first = redeem(code, agent).json()
-    monkeypatch.setattr("django_mcp.oauth.authorization_codes._grant", lambda code, client: stale)
+    monkeypatch.setattr("django_mcp.oauth.grants._grant", lambda code, client: stale)
     monkeypatch.setattr(
         "oauth2_provider.oauth2_validators.OAuth2Validator.validate_code",
         lambda self, client_id, code, client, request: (
@@ -261,7 +265,7 @@ def test_losing_request_for_a_code_issues_nothing_and_revokes_the_tokens(alice, 
 def test_tokens_revoked_before_the_response_are_no_server_error(alice, agent, monkeypatch):
     """T3: the replay ends the family while the first request is still being answered."""
     monkeypatch.setattr(
-        "django_mcp.oauth.authorization_codes.CodeRedemption.invalidate_authorization_code",
+        "django_mcp.oauth.grants.CodeRedemption.invalidate_authorization_code",
         lambda self, client_id, code, request: revoke_user(alice),
     )
     assert error(redeem(code_for(alice, agent), agent)) == REFUSED
@@ -891,7 +895,7 @@ def test_concurrent_refreshes_get_a_pair_each():
 @pytest.mark.django_db(transaction=True)
 def test_concurrent_refreshes_do_not_exceed_the_limit(monkeypatch):
     """T23: they are counted under a lock."""
-    monkeypatch.setattr(refresh_tokens, "MAX_SIBLINGS", 4)
+    monkeypatch.setattr(grants, "MAX_SIBLINGS", 4)
     alice, agent = get_user_model().objects.create_user("alice"), registered("dcr")
     first = issued(alice, agent)
     found = at_once(6, lambda index: refresh(first["refresh_token"], agent))
@@ -1006,7 +1010,7 @@ def test_code_and_verifier_are_hidden_in_error_reports(alice, agent, monkeypatch
     def broken(*args, **kwargs):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("django_mcp.oauth.authorization_codes.may_use", broken)
+    monkeypatch.setattr("django_mcp.oauth.grants.may_use", broken)
     web = browser()
     web.raise_request_exception = False
     found = web.post(
@@ -1027,7 +1031,7 @@ def test_revoked_token_is_hidden_in_error_reports(alice, agent, monkeypatch, cap
     def broken(*args, **kwargs):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("django_mcp.oauth.refresh_tokens._refresh_tokens_of", broken)
+    monkeypatch.setattr("django_mcp.oauth.grants._refresh_tokens_of", broken)
     web, secret = browser(), issued(alice, agent)["refresh_token"]
     web.raise_request_exception = False
     body = {"token": secret, "client_id": agent.client_id}

@@ -159,7 +159,7 @@ def test_token_to_be_revoked_is_hidden_in_error_reports(agent, monkeypatch, capl
     def broken(*args, **kwargs):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("django_mcp.oauth.refresh_tokens._refresh_tokens_of", broken)
+    monkeypatch.setattr("django_mcp.oauth.grants._refresh_tokens_of", broken)
     web, secret = browser(), "nobody-may-see-this"
     web.raise_request_exception = False
     found = web.post("/oauth/revoke", {"token": secret, "client_id": agent.client_id})

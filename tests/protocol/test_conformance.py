@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from django_mcp.protocol.changes.errors import ERRORS as ERROR_CHANGES
-from django_mcp.protocol.changes.errors import NOTIFICATIONS as NOTIFICATION_CHANGES
 from django_mcp.protocol.changes.requests import ANSWERS as ANSWER_CHANGES
 from django_mcp.protocol.changes.requests import REQUESTS as REQUEST_CHANGES
-from django_mcp.protocol.changes.results import RESULTS as RESULT_CHANGES
+from django_mcp.protocol.changes.responses import ERRORS as ERROR_CHANGES
+from django_mcp.protocol.changes.responses import NOTIFICATIONS as NOTIFICATION_CHANGES
+from django_mcp.protocol.changes.responses import RESULTS as RESULT_CHANGES
 from django_mcp.protocol.connection import ClientCall, Connection
 from django_mcp.protocol.revisions import (
     REVISIONS,

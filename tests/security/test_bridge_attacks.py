@@ -22,7 +22,7 @@ from django.views.generic import View
 
 import django_mcp as mcp
 from django_mcp.bridges.forms import FormTool
-from django_mcp.bridges.rows import translate_errors
+from django_mcp.bridges.model_operations import translate_errors
 from django_mcp.bridges.views import ViewTools
 from django_mcp.bridges.views import results as view_pages
 from tests.bridges import site

@@ -15,7 +15,7 @@ import django_mcp as mcp
 from django_mcp.declarations.server import default_server
 from django_mcp.testing import CANCEL, DECLINE, Unanswered
 from django_mcp.testing.async_client import as_json, as_text, as_uri
-from django_mcp.testing.questions import Answers
+from django_mcp.testing.peers import Answers
 from tests.shop.models import Invoice, LedgerLine, Tag
 
 ELICIT, SAMPLE, ROOTS = "elicitation/create", "sampling/createMessage", "roots/list"

@@ -29,7 +29,7 @@ from django.db import connections, transaction
 from ...declarations.schema_summary import PropertyLine, kind, lines
 from ...declarations.schemas import violations
 from ...protocol.jsonrpc import MISSING_CAPABILITY
-from ...testing.questions import CANCEL, DECLINE, Refusal
+from ...testing.peers import CANCEL, DECLINE, Refusal
 from .. import arguments as command_arguments
 from ..arguments import PAIR, arguments, typed_value
 from ..output import HelpfulCommand, near, printable
@@ -78,7 +78,7 @@ class TerminalQuestions:
                 raise CommandError(f"{one!r} is not an answer: {hint}", returncode=2)
             self._answers.setdefault(pair["name"], []).append(pair["text"])
 
-    # The functions that the test client calls (``testing.questions``).
+    # The functions that the test client calls (``testing.peers``).
 
     async def elicit(self, message: str, schema: JSON) -> Any:
         fields = {line.name: line for line in lines(schema)}

@@ -3,7 +3,7 @@ import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
 
-import django_mcp.models.sessions
+import django_mcp.models
 
 
 class Migration(migrations.Migration):
@@ -123,7 +123,7 @@ class Migration(migrations.Migration):
                 ("resource", models.CharField(max_length=512, verbose_name="resource")),
                 (
                     "scopes",
-                    django_mcp.models.sessions.JSONText(default=list, verbose_name="scopes"),
+                    django_mcp.models.JSONText(default=list, verbose_name="scopes"),
                 ),
                 ("redirect_host", models.CharField(max_length=255, verbose_name="redirect host")),
                 ("digest", models.CharField(blank=True, max_length=64)),

@@ -7,10 +7,9 @@ form of the revision that introduced a change, and returns it in the form of the
 It never modifies its argument. The docstring of such a function states the change that it undoes.
 ``Changelog.redo`` applies the functions for a client's answers, oldest first.
 
-- ``results``: changes to the results of the client's requests
+- ``responses``: changes to results, to errors, and to the parameters of notifications
 - ``requests``: changes to questions to the client, and to its answers
-- ``errors``: changes to errors, and to the parameters of notifications
-- ``schemas``: helpers of these three
+- ``schemas``: helpers of these two
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 from django_mcp.protocol.jsonrpc import Id
 
 from . import Changelog
-from .results import without_audio, without_last_modified
+from .responses import without_audio, without_last_modified
 from .schemas import (
     JSON,
     as_object_schema,

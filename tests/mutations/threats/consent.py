@@ -144,7 +144,7 @@ ROWS = (
     ),
     Mutation(
         "T16", "a sibling has no more than the first",
-        (Edit("oauth/refresh_tokens.py",
+        (Edit("oauth/grants.py",
               "return RefreshTokenUse.ADD_SIBLING, successor.access_token.scope",
               'return RefreshTokenUse.ADD_SIBLING, "mcp mcp:write"'),),
         ("test_second_refresh_within_the_grace_gets_no_wider_scopes",),

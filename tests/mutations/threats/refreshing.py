@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..mutation import WITH_WRITERS, Edit, Mutation
 
-REDEEMING, REFRESHING = "oauth/authorization_codes.py", "oauth/refresh_tokens.py"
+REDEEMING = REFRESHING = "oauth/grants.py"
 REVOKING, SIGNALS, VALIDATORS = "oauth/revocation.py", "oauth/revocation.py", "oauth/validators.py"
 
 ROWS = (
@@ -96,8 +96,8 @@ ROWS = (
     ),
     Mutation(
         "T23", "a refresh token is its client's own",
-        (Edit(REFRESHING, "filter(token_checksum=_digest(token), application=client)",
-              "filter(token_checksum=_digest(token))"),),
+        (Edit(REFRESHING, "filter(token_checksum=_token_digest(token), application=client)",
+              "filter(token_checksum=_token_digest(token))"),),
         ("test_refresh_token_replayed_by_another_client_revokes_nothing",),
     ),
     Mutation(

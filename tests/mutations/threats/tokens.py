@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..mutation import Edit, Mutation
 
-REDEEMING, REFRESHING = "oauth/authorization_codes.py", "oauth/refresh_tokens.py"
+REDEEMING = REFRESHING = "oauth/grants.py"
 TARGETS, VALIDATORS = "oauth/resource_indicators.py", "oauth/validators.py"
 PROTECTED = "verifiers/protected_resource.py"
 AT_ONCE = "test_code_is_redeemed_once_by_concurrent_requests"

@@ -17,13 +17,13 @@ ROWS = (
     ),
     Mutation(
         "T22", "so is a refresh token",
-        (Edit("oauth/refresh_tokens.py",
+        (Edit("oauth/grants.py",
               "return not ours or may_refresh_family(row.token_family, row.user)", "return True"),),
         ("test_removed_account_cannot_refresh_or_redeem",),
     ),
     Mutation(
         "T22", "so is a code",
-        (Edit("oauth/authorization_codes.py",
+        (Edit("oauth/grants.py",
               "return not is_ours or may_redeem_code(code, grant.user)",
               "return True"),),
         ("test_account_removed_before_the_consent_gets_no_token",
