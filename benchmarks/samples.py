@@ -46,18 +46,18 @@ PHASES = {
     "function": r"city \(benchmarks/",
     "look-up": rf"{HTTP}lookups|{OURS}(oauth/verifier|storage/compiled_queries|auth/last_used)"
     rf"|{OURS}(verifiers/|tokens\.|uses\.|oauth/(held|known|marks|people|rows|targets))"
-    rf"|{OURS}(storage|delivery)/sessions|{OURS}models/",
+    rf"|{OURS}(storage|delivery)/sessions|{OURS}models[/.]",
     "authenticate": rf"{HTTP}(authentication|callers)\.|{OURS}(auth/)?principal",
     "parse": rf"(decode|_bound\w*|_refuse\w*) {OURS}protocol|(body|read_\w+|_read\w*|__init__) "
     rf"{HTTP}(request|exchanges|consumer)",
     "encode": rf"(encode|_dump|dumps) {OURS}protocol/|{OURS}(calls|dispatch)/results"
-    rf"|{OURS}declar\w+/(outputs|contents?)",
+    rf"|{OURS}declar\w+/(outputs|contents?|returned_rows)",
     "send": rf"(send|text|json|_write|write) (\(uvicorn|{HTTP})",
     "security": rf"{HTTP}(security|guards|scopes|naming|challenges)|{OURS}(auth/)?scopes",
     "permission": rf"(check|admitted) {OURS}(calls|dispatch)"
     rf"|(_decide\w*|_missing_scopes|has_permission|allows\w*) {OURS}declar"
     rf"|{OURS}declar\w+/(permissions|effective)|{OURS}.*switches",
-    "validation": rf"{OURS}declar\w+/(arguments|parameters|bindings|schemas)",
+    "validation": rf"{OURS}declar\w+/(arguments|parameters|bindings|schemas|type_schemas)",
     "protocol": rf"{OURS}protocol/",
     "event loop, threads": rf"{OURS}(runtime/thread_pools|pools|threads)\."
     r"|\((asyncio|concurrent|threading|uvloop|selectors)",
