@@ -205,3 +205,13 @@ def test_unknown_or_inactive_user_is_rejected(database, name):
     )  # fmt: skip
     assert done.returncode == 1 and b"There is no active user" in done.stderr
     assert b"jsonrpc" not in done.stdout
+
+
+def test_missing_tables_are_reported_with_a_hint(tmp_path):
+    done = subprocess.run(
+        command("mcp_stdio", "--user", "alice"), cwd=ROOT,
+        env=environment(tmp_path / "empty.sqlite3"), stdin=subprocess.DEVNULL,
+        capture_output=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 1 and b"Run 'manage.py migrate'." in done.stderr
+    assert b"Traceback" not in done.stderr and b"jsonrpc" not in done.stdout

@@ -6,13 +6,13 @@ import asyncio
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from ...auth.principal import Principal, anonymous
 from ...declarations.server import Server, servers
 from ...runtime import threads
 from ...transports.stdio import flush, redirected_streams, serve
-from ..arguments import add_server, checked_server
+from ..arguments import add_server, checked_server, database_error
 
 
 class Command(BaseCommand):
@@ -33,7 +33,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         name = options["user"]
         server = self._server(options["server"])
-        if name is not None and not load(name).is_authenticated:
+        try:
+            is_unknown = name is not None and not load(name).is_authenticated
+        except DatabaseError as error:
+            raise database_error(error) from error
+        if is_unknown:
             raise CommandError(f"There is no active user {name!r}. Create one or name another.")
 
         async def principal() -> Principal:
