@@ -51,7 +51,8 @@ async def test_custom_verifier_of_the_page(page_code, server, alice):
     assert principal.user == alice and principal.key == f"{alice.pk}::signed"
     assert principal.auth.expires > timezone.now()
     assert await verifier.verify(old, server) is None
-    assert await verifier.verify(token, mcp.server) is None
+    other = mcp.Server("another", path="another")
+    assert await verifier.verify(token, other) is None
     assert await verifier.verify("mcp_" + "a" * 43, server) is None
     alice.is_active = False
     await alice.asave()
