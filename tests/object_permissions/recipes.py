@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from django_mcp.declarations import server as servers
 from django_mcp.declarations.server import Server
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/object-permissions.md"
@@ -21,10 +22,10 @@ def code_of(section: str) -> list[str]:
 def run(code: str, package: str, server: Server | None = None) -> dict[str, Any]:
     """Run code as a module of ``package``, and declare on ``server``. Return its names."""
     namespace = {"__name__": f"{package}.mcp", "__package__": package}
-    default = server.default_server
-    server.default_server = server or default
+    default = servers.default_server
+    servers.default_server = server or default
     try:
         exec(compile(code, str(PAGE), "exec", dont_inherit=True), namespace)
     finally:
-        server.default_server = default
+        servers.default_server = default
     return namespace
