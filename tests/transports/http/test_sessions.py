@@ -462,9 +462,9 @@ def test_notification_during_a_disconnect_is_sent_on_resumption(newest):
 def test_client_away_too_long_is_notified_of_all_lists_and_subscriptions(newest):
     newest.request("resources/subscribe", uri="note://one")
     exchange = listening(newest)
-    for _ in range(3):
+    for count in (1, 2, 3):
         changed(newest, "tools")
-        newest.sleep(0.05)
+        exchange.until(lambda count=count: len(exchange.messages) == count)
     exchange.leave()
     stream = Stream.objects.get()
     Event.objects.filter(stream=stream).delete()
