@@ -289,19 +289,25 @@ async def recorded(
     with enter_wrappers(record) if wrappers else NO_WRAPPERS:
         if is_new and call_started.receivers:
             await report_start(record)
+        raised: BaseException | None = None
         try:
-            result = await run()
-            record.end(result)
-        except BaseException as error:
-            record.end(error=error)
-            raise
-        finally:
+            try:
+                result = await run()
+                record.end(result)
+            except BaseException as error:
+                record.end(error=error)
+                raised = error
+            # After the ``except`` block: in it, ``sync_to_async`` would raise the error again in
+            # its thread, and that frame would be one more that keeps the error.
             if record.server._may_audit:
                 await audit.store(record)
             await report_end(record)
-            # The error has this frame, which has the record: without this, the cycle would keep
-            # the request in memory until the garbage collector runs.
-            record.error = None
+            if raised is not None:
+                raise raised
+        finally:
+            # The error has this frame, which has the error and the record: without this, the cycle
+            # would keep the request in memory until the garbage collector runs.
+            record.error = raised = None
     return result
 
 
