@@ -156,12 +156,24 @@ def _bad_approvals() -> Iterator[CheckMessage]:
     for key, value in settings.APPROVALS.items():
         if key == "MAIL":
             is_valid = isinstance(value, bool)
+        elif key == "QUERYSET":
+            is_valid = value is None or _is_function_path(value)
         else:
             is_valid = _is_of(int, value) or (key == "WAIT" and value == 0)
         if key not in KNOWN or not is_valid:
-            hint = 'Write {"LIFETIME": 86400, "WAIT": 45, "MAIL": True}, with times in seconds.'
+            hint = (
+                'Write {"LIFETIME": 86400, "WAIT": 45, "MAIL": True, "QUERYSET": "shop.mcp.name"}: '
+                "times in seconds, and the dotted path of a function."
+            )
             message = f"APPROVALS: {key!r} is {value!r}, which is not valid."
             yield Error(message, hint=hint, id="django_mcp.E088")
+
+
+def _is_function_path(value: Any) -> bool:
+    try:
+        return callable(import_string(value))
+    except (ImportError, AttributeError, TypeError):
+        return False
 
 
 def check_issuers(**kwargs: Any) -> Sequence[CheckMessage]:

@@ -49,10 +49,12 @@ from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db import models, router, transaction
 from django.utils import timezone
+from django.utils.module_loading import import_string
 from django.utils.translation import gettext, override
 from django.utils.translation import gettext_lazy as _
 
 from . import signals
+from .conf import settings as mcp_settings
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -613,10 +615,32 @@ class Approval(models.Model):
             str(self.user_id), self.impersonator, caller.get("issued_by")
         )  # fmt: skip
 
+    @staticmethod
+    def visible_to(user: Any, approvals: models.QuerySet[Approval]) -> models.QuerySet[Approval]:
+        """Return those of the ``approvals`` that the project lets ``user`` see and decide.
+
+        The function that ``DJANGO_MCP["APPROVALS"]["QUERYSET"]`` names chooses them. Without it,
+        all are visible.
+        """
+        path = mcp_settings.APPROVALS.get("QUERYSET")
+        return approvals if path is None else import_string(path)(user, approvals)
+
+    def is_visible_to(self, user: Any) -> bool:
+        """Whether the project lets ``user`` see and decide this call: see ``visible_to``."""
+        if mcp_settings.APPROVALS.get("QUERYSET") is None:
+            return True
+        return self.visible_to(user, self._stored().filter(pk=self.pk)).exists()
+
+    def _stored(self) -> models.QuerySet[Approval]:
+        # Not where this row was read from: that may be a replica.
+        return type(self)._base_manager.using(router.db_for_write(type(self), instance=self))
+
     def objection(self, by: Any) -> str:
         """Return why the user ``by`` may not decide, or "" if they may."""
         if not (by.is_authenticated and by.is_active and by.has_perm(self.permission)):
             return gettext("You need the permission %s to decide.") % self.permission
+        if not self.is_visible_to(by):
+            return gettext("You may not decide about this call.")
         if self.user_id is None:
             return gettext("The user who made the call was deleted.")
         # Also if it is a superuser: two people must agree.
@@ -653,8 +677,7 @@ class Approval(models.Model):
             "status": status, "reason": reason, "decided_by": by, "decided": now,
             "expires": now + self.lifetime,
         }  # fmt: skip
-        # Not where it was read from: that may be a replica.
-        same = type(self)._base_manager.using(router.db_for_write(type(self), instance=self))
+        same = self._stored()
         # The conditions make one of two decisions win, and none after the call has run.
         undecided = same.filter(pk=self.pk, status__in=until, open=True, expires__gt=now)
         # The entry in the admin's history is committed with the decision.

@@ -176,6 +176,8 @@ def test_valid_settings_have_no_errors(given):
         ({"APPROVALS": {"WAIT": -1}}, "E088"),
         ({"APPROVALS": {"MAIL": "yes"}}, "E088"),
         ({"APPROVALS": {"mail": True}}, "E088"),
+        ({"APPROVALS": {"QUERYSET": "tests.shop.approvals.missing"}}, "E088"),
+        ({"APPROVALS": {"QUERYSET": ["tests.shop.approvals"]}}, "E088"),
         ({"THROTTLES": {"calls": "many"}}, "E095"),
         ({"THROTTLES": {"calls": "0/min"}}, "E095"),
         ({"THROTTLES": {"calls": "1/60"}}, "E095"),

@@ -2,7 +2,8 @@
 Admin of calls that a second person must approve: list, dry run, approve and refuse.
 
 The permission that a tool names in ``approval`` decides who may decide about its calls, see their
-arguments and run them dry. ``view_approval`` lets staff look at all of them.
+arguments and run them dry. ``view_approval`` lets staff look at all of them. The project can hide
+calls from both: see ``Approval.visible_to``.
 
 The page shows arguments so that they cannot deceive: nothing is cut off, and characters that are
 invisible or change the direction of text are written as escapes.
@@ -111,6 +112,8 @@ class ApprovalAdmin(ReadOnlyAdmin):
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         if not request.user.is_active:
             return False
+        if obj is not None and not obj.is_visible_to(request.user):
+            return False
         if self.sees_all(request):
             return True
         held = self.held_permissions(request)
@@ -123,7 +126,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
         return "status", "-pk"  # those that wait come first
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows = super().get_queryset(request)
+        rows = Approval.visible_to(request.user, super().get_queryset(request))
         if self.sees_all(request):
             return rows
         return rows.filter(permission__in=self.held_permissions(request))

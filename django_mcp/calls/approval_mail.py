@@ -68,6 +68,8 @@ def recipients(approval: Approval) -> Iterator[str]:
         users = backend.with_perm(approval.permission, is_active=True, include_superusers=True)
         for user in users.order_by("pk"):
             address = getattr(user, user.get_email_field_name(), "")
-            if user.pk not in seen and address and not approval.is_involved(user):
-                yield address
+            if user.pk in seen:
+                continue
             seen.add(user.pk)
+            if address and not approval.is_involved(user) and approval.is_visible_to(user):
+                yield address

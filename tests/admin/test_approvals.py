@@ -100,6 +100,35 @@ def test_approver_sees_and_decides_only_calls_of_their_permission(tool, called, 
     assert others.status == ApprovalStatus.PENDING
 
 
+def test_queryset_of_the_project_hides_calls_of_other_companies_in_the_admin(
+    close, approver, alice, settings
+):
+    """It applies to approvers, to staff who look at all approvals, and to superusers."""
+    path = "tests.shop.approvals.calls_of_colleagues"
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"APPROVALS": {"QUERYSET": path}}
+    row = close(name="Acme")
+    company = Company.objects.create(name="A")
+    company.members.add(alice)
+    room = "/admin/django_mcp/session/control-room/"
+    viewer = staff("vera", "view_approval", "view_session")
+    root = staff("root", is_superuser=True)
+    for client in (approver, viewer, root):
+        assert page(row) not in client.get(LIST).text
+        assert page(row) not in client.get(room).text
+        for action in (None, APPROVE, DRY_RUN, {"_refuse": "1"}):
+            answer = client.get(page(row)) if action is None else client.post(page(row), action)
+            assert answer.status_code in (302, 403) and "Acme" not in answer.text
+    row.refresh_from_db()
+    assert row.status == ApprovalStatus.PENDING
+    company.members.set(User.objects.all())
+    for client in (approver, viewer, root):
+        assert page(row) in client.get(LIST).text
+        assert "Acme" in client.get(page(row)).text
+    assert approver.post(page(row), APPROVE).status_code == 302
+    row.refresh_from_db()
+    assert row.status == ApprovalStatus.APPROVED
+
+
 def test_staff_without_permission_see_nothing(close):
     client, row = staff("sam", "view_session"), close()
     assert "Approvals" not in client.get("/admin/").text

@@ -243,6 +243,58 @@ def test_approval_ends_with_the_right_of_its_approver(connect, server, alice, ca
     ]  # fmt: skip
 
 
+@pytest.fixture
+def tenants(settings, alice, carol):
+    """Carol approves calls of her company. Alice is in another one. Return both companies."""
+    path = "tests.shop.approvals.calls_of_colleagues"
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"APPROVALS": {"QUERYSET": path}}
+    of_alice, of_carol = (Company.objects.create(name=name) for name in ("A", "C"))
+    of_alice.members.add(alice), of_carol.members.add(carol)
+    return of_alice, of_carol
+
+
+def test_approver_of_another_company_neither_decides_nor_gets_mail(
+    connect, server, alice, carol, runs, tenants
+):
+    client = connect(alice, server=server)
+    client.failure("close", name="Acme")
+    assert [*recipients(only())] == []
+    for decide in (only().approve, only().refuse):
+        with pytest.raises(PermissionDenied, match="You may not decide about this call"):
+            decide(carol)
+    User.objects.filter(pk=carol.pk).update(is_superuser=True)
+    with pytest.raises(PermissionDenied):
+        only().approve(User.objects.get(pk=carol.pk))
+    tenants[0].members.add(carol)
+    assert [*recipients(only())] == [carol.email]
+    approve(carol)
+    assert client.text("close", name="Acme") == "closed" and runs == ["Acme"]
+
+
+def test_approval_of_a_person_who_left_the_company_does_not_count(
+    connect, server, alice, carol, runs, tenants
+):
+    tenants[0].members.add(carol)
+    client = connect(alice, server=server)
+    client.failure("close", name="Acme")
+    approve(carol)
+    tenants[0].members.remove(carol)
+    assert waiting(client.failure("close", name="Acme")) and runs == []
+
+
+def test_function_that_raises_lets_nobody_decide(
+    connect, server, alice, carol, runs, tenants, monkeypatch
+):
+    tenants[0].members.add(carol)
+    client = connect(alice, server=server)
+    client.failure("close", name="Acme")
+    approve(carol)
+    monkeypatch.setattr("tests.shop.approvals.get_user_model", None)
+    with pytest.raises((RpcError, AssertionError)):
+        client.text("close", name="Acme")
+    assert runs == [] and only().status == ApprovalStatus.APPROVED
+
+
 @pytest.mark.parametrize("atomic", [True, False])
 @pytest.mark.parametrize("loss", ["permission", "account", "deleted"])
 def test_approver_who_loses_the_right_just_before_the_call_does_not_count(

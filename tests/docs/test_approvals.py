@@ -16,7 +16,7 @@ from django_mcp.models import Approval
 from .pages import ROOT, blocks
 
 PAGE = ROOT / "docs/how-to/approvals.md"
-TOOL, DECIDE, SETTINGS = blocks(PAGE, "python")
+TOOL, DECIDE, FUNCTION, NAMED, SETTINGS = blocks(PAGE, "python")
 
 
 def run(code: str) -> dict[str, Any]:
@@ -45,6 +45,14 @@ def test_call_of_the_page_waits_and_runs(monkeypatch, server, connect, alice, in
     assert run(DECIDE)["approve"](request, Approval.objects.get().pk).status_code == 200
     assert run(DECIDE)["approve"](request, Approval.objects.get().pk).status_code == 409
     assert client.text("refund_invoice", **arguments) == "Refunded A-1: broken"
+
+
+def test_function_of_the_page_hides_calls_of_other_companies(settings):
+    written = (ROOT / "tests/shop/approvals.py").read_text()
+    assert FUNCTION.strip() in written
+    path = run(NAMED)["DJANGO_MCP"]["APPROVALS"]["QUERYSET"]
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"APPROVALS": {"QUERYSET": f"tests.{path}"}}
+    assert [*check_settings()] == []
 
 
 def test_settings_of_the_page_are_valid(settings):
