@@ -21,7 +21,7 @@ from django.urls import Resolver404, resolve
 from django.utils.module_loading import import_string
 
 from .auth import scopes
-from .conf import DEFAULTS, settings
+from .conf import DEFAULTS, is_function_path, settings
 
 if TYPE_CHECKING:
     from .declarations.server import Server
@@ -157,7 +157,7 @@ def _bad_approvals() -> Iterator[CheckMessage]:
         if key == "MAIL":
             is_valid = isinstance(value, bool)
         elif key == "QUERYSET":
-            is_valid = value is None or _is_function_path(value)
+            is_valid = is_function_path(value)
         else:
             is_valid = _is_of(int, value) or (key == "WAIT" and value == 0)
         if key not in KNOWN or not is_valid:
@@ -167,13 +167,6 @@ def _bad_approvals() -> Iterator[CheckMessage]:
             )
             message = f"APPROVALS: {key!r} is {value!r}, which is not valid."
             yield Error(message, hint=hint, id="django_mcp.E088")
-
-
-def _is_function_path(value: Any) -> bool:
-    try:
-        return callable(import_string(value))
-    except (ImportError, AttributeError, TypeError):
-        return False
 
 
 def check_issuers(**kwargs: Any) -> Sequence[CheckMessage]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from django.conf import settings as django_settings
 from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
 
 
 @dataclass(frozen=True)
@@ -125,3 +126,11 @@ class Project:
 settings, project = Settings(), Project()
 setting_changed.connect(settings.reload, dispatch_uid="django_mcp.conf")
 setting_changed.connect(project.reload, dispatch_uid="django_mcp.conf.project")
+
+
+def is_function_path(value: Any) -> bool:
+    """Whether ``value`` is the dotted path of a function or class, or None."""
+    try:
+        return value is None or callable(import_string(value))
+    except (ImportError, AttributeError, TypeError):
+        return False

@@ -617,10 +617,10 @@ class Approval(models.Model):
 
     @staticmethod
     def visible_to(user: Any, approvals: models.QuerySet[Approval]) -> models.QuerySet[Approval]:
-        """Return those of the ``approvals`` that the project lets ``user`` see and decide.
+        """Return the ``approvals`` that the user may see and decide.
 
-        The function that ``DJANGO_MCP["APPROVALS"]["QUERYSET"]`` names chooses them. Without it,
-        all are visible.
+        If ``DJANGO_MCP["APPROVALS"]["QUERYSET"]`` names a function, return what it returns.
+        Otherwise, return all ``approvals``. The permission to decide is not checked here.
         """
         path = mcp_settings.APPROVALS.get("QUERYSET")
         return approvals if path is None else import_string(path)(user, approvals)
@@ -632,7 +632,7 @@ class Approval(models.Model):
         return self.visible_to(user, self._stored().filter(pk=self.pk)).exists()
 
     def _stored(self) -> models.QuerySet[Approval]:
-        # Not where this row was read from: that may be a replica.
+        # Use the database for writes, because the row may have been read from a replica.
         return type(self)._base_manager.using(router.db_for_write(type(self), instance=self))
 
     def objection(self, by: Any) -> str:

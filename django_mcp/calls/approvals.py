@@ -40,10 +40,13 @@ if TYPE_CHECKING:
     from .call_state import CallRun, Invocation
 
 logger = logging.getLogger("django_mcp.calls")
-# ``DJANGO_MCP["APPROVALS"]``: seconds for which a request, and then a decision, is valid; seconds
-# for which a call waits for a decision; whether approvers are sent a mail; the dotted path of a
-# function that says which approvals a user may see and decide.
-DEFAULTS: dict[str, Any] = {"LIFETIME": 86_400, "WAIT": 45, "MAIL": False, "QUERYSET": None}
+# The keys of ``DJANGO_MCP["APPROVALS"]``, with their defaults.
+DEFAULTS: dict[str, Any] = {
+    "LIFETIME": 86_400,  # seconds for which a request is valid, and then a decision
+    "WAIT": 45,  # seconds for which a call waits for a decision
+    "MAIL": False,  # whether the server sends a mail to approvers
+    "QUERYSET": None,  # dotted path of a function: see ``Approval.visible_to``
+}
 POLL_INTERVAL_SECONDS = 1.0
 # An approver must be able to read all arguments, and the admin shows them in full.
 MAX_ARGUMENT_CHARACTERS = 20_000

@@ -297,16 +297,16 @@ async def recorded(
             except BaseException as error:
                 record.end(error=error)
                 raised = error
-            # After the ``except`` block: in it, ``sync_to_async`` would raise the error again in
-            # its thread, and that frame would be one more that keeps the error.
+            # Report the call outside of the ``except`` block. Inside it, ``sync_to_async`` raises
+            # the error again in a thread, and the frame of that thread keeps the error in memory.
             if record.server._may_audit:
                 await audit.store(record)
             await report_end(record)
             if raised is not None:
                 raise raised
         finally:
-            # The error has this frame, which has the error and the record: without this, the cycle
-            # would keep the request in memory until the garbage collector runs.
+            # The traceback of the error refers to this frame. If this frame also referred to the
+            # error, the request would stay in memory until the garbage collector runs.
             record.error = raised = None
     return result
 

@@ -38,6 +38,7 @@ from django.urls import (
 )
 from django.utils.module_loading import import_string
 
+from ..conf import is_function_path
 from ..conf import settings as mcp
 from ..declarations.server import servers
 from .conf import BEHAVIOUR, DEFAULTS, dot_settings
@@ -90,13 +91,6 @@ def _is_schemes(value: Any) -> bool:
     )
 
 
-def _is_function_path(value: Any) -> bool:
-    try:
-        return value is None or callable(import_string(value))
-    except (ImportError, AttributeError, TypeError):
-        return False
-
-
 def _is_upstream_path(value: Any) -> bool:
     from .upstream_accounts import MIN_AGE_SECONDS, Upstream
 
@@ -130,7 +124,7 @@ OPTION_CHECKS: dict[str, tuple[ValueCheck, str]] = {
     "STALE": (_is_number, "A number of seconds."),
     "REFRESH_GRACE": (lambda value: _is_number(value) and value <= 600, "Seconds, at most 600."),
     "MAY_AUTHORIZE": (
-        _is_function_path,
+        is_function_path,
         "The dotted path of a function (user, server) -> bool, or None.",
     ),
     "UPSTREAM": (
