@@ -1,8 +1,9 @@
 """
 The Django admin for sessions, streams, events, calls, approvals, access tokens and kill switches.
 
-Nothing is edited here. Sessions can be ended, tokens made and revoked, and things switched off and
-on, each with its own permission. Only superusers see the messages between clients and the project.
+Rows cannot be edited. Staff can end sessions, create and revoke tokens, and turn declarations off
+and on, each with its own permission. Only superusers see the messages between clients and the
+project.
 
 - ``log``: sessions, streams, events and calls, to read, end and cancel
 - ``control_room``: the page of what happens now

@@ -233,7 +233,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
     def user_text(self, approval: Approval) -> str:
         """The user, and who acts as the user in the inspector."""
         user = "" if approval.user is None else approval.user.get_username()
-        # Few calls are made so. The list shows those that wait first.
+        # One query for each row with an impersonator, which few rows have.
         return caller_text(user, approval.impersonator, usernames([approval.impersonator]))
 
     @admin.display(description=_("client"), ordering="client")

@@ -76,7 +76,7 @@ def _has_own_index(request: HttpRequest) -> bool:
 
 
 class AuditChangeList(ChangeList):
-    """The list of entries. It finds those of one user and a period by their keys too."""
+    """The list of entries. For entries of one user in a period, it also filters by key."""
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[Any]:
         period = DateNavigation(request).period
@@ -95,7 +95,7 @@ class AuditChangeList(ChangeList):
         return found.filter(pk__gte=keys["first"], pk__lte=keys["last"])
 
     def get_results(self, request: HttpRequest) -> None:
-        """Give the shown entries the text of their user."""
+        """Set ``caller_text`` of the shown entries, with one query for all impersonators."""
         super().get_results(request)
         shown: Any = [*self.result_list]
         names = usernames([entry.impersonator for entry in shown])
@@ -456,7 +456,7 @@ def midnight(day: date) -> datetime:
 
 
 async def _aiter(texts: Iterator[str]) -> Any:
-    """Yield the same asynchronously: under ASGI, Django would first read a whole iterator."""
+    """Yield ``texts`` asynchronously: under ASGI, Django reads a whole iterator before it sends."""
     take = sync_to_async(lambda: next(texts, None))
     while (text := await take()) is not None:
         yield text

@@ -8,6 +8,9 @@ those in the table.
 
 Messages between clients and the project may contain any data, so only superusers see the fields in
 ``private``. Session ids are stored as digests, and the pages show only their first characters.
+
+With the admin, every command imports this module. So modules that only pages need are imported in
+functions.
 """
 
 from __future__ import annotations
@@ -132,9 +135,9 @@ class ReadOnlyAdmin(ModelAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def selected(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the rows for an action: at most those that the list counts.
+        """Return the rows for an action, at most ``MAX_COUNTED_ROWS``.
 
-        "Select all" names the number of the paginator, and must not concern more rows than that.
+        The list counts no more rows, and "Select all" shows that number to the user.
         """
         return queryset[:MAX_COUNTED_ROWS]
 

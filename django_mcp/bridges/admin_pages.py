@@ -121,13 +121,13 @@ class AdminCall:
         reveal that there are such rows.
         """
 
-        def saved(http: Any, form: Any, *args: Any, **kwargs: Any) -> None:
+        def save_with_hidden_links(http: Any, form: Any, *args: Any, **kwargs: Any) -> None:
             for name, rows in self.hidden_links.items():
                 if name in form.cleaned_data:
                     form.cleaned_data[name] = [*form.cleaned_data[name], *rows]
             save_related(http, form, *args, **kwargs)
 
-        return saved
+        return save_with_hidden_links
 
     def _recording_saves(self, respond: Callable[..., Any]) -> Callable[..., Any]:
         """Return a wrapper of ``respond`` that appends the saved object to ``saved``.
@@ -135,13 +135,13 @@ class AdminCall:
         The admin calls ``respond`` only after it has saved the form or run the action.
         """
 
-        def response(http: Any, *args: Any, **kwargs: Any) -> Any:
-            made = respond(http, *args, **kwargs)
-            if made is not None:  # ``response_action`` returns None if it ran no action
+        def wrapper(http: Any, *args: Any, **kwargs: Any) -> Any:
+            response = respond(http, *args, **kwargs)
+            if response is not None:  # ``response_action`` returns None if it ran no action
                 self.saved.append(args[0] if args else None)
-            return made
+            return response
 
-        return response
+        return wrapper
 
     # Requests.
 
@@ -159,8 +159,8 @@ class AdminCall:
         except DisallowedModelAdminLookup as error:
             raise InvalidArguments(str(error)) from None
         except (TooManyFieldsSent, TooManyFilesSent, RequestDataTooBig):
-            words = "This is too much for one call. Use several calls."
-            raise InvalidArguments(words) from None
+            message = "This is too much for one call. Use several calls."
+            raise InvalidArguments(message) from None
         except (IntegrityError, DataError) as error:
             raise conflict_error(error, self.admin) from None
 
@@ -290,8 +290,8 @@ class ChangePage:
             accepted = without_key(accepted, self.form)
         known = {*accepted, *self.inlines}
         if unknown := [name for name in given if name not in known]:
-            words = "you cannot set this here. The arguments are: " + ", ".join(sorted(known))
-            lines = [f"{name[:80]}: {words}." for name in unknown[:MAX_ERRORS]]
+            message = "you cannot set this here. The arguments are: " + ", ".join(sorted(known))
+            lines = [f"{name[:80]}: {message}." for name in unknown[:MAX_ERRORS]]
             raise InvalidArguments("\n".join(lines))
         self._withhold_hidden_links()
         data, files = post_data(self.form, {n: v for n, v in given.items() if n in accepted})
@@ -302,7 +302,7 @@ class ChangePage:
         return posted_body(data | {"_save": ["1"]}, files)
 
     def _withhold_hidden_links(self) -> None:
-        """Take the linked rows that the form does not offer out of it, as a browser does."""
+        """Remove from the form's initial value the linked rows that the form does not offer."""
         for name, field in self.form.fields.items():
             if not isinstance(field, forms.ModelMultipleChoiceField):
                 continue
@@ -374,7 +374,7 @@ class Inline:
 
     def posted(self, name: str, rows: Any) -> tuple[dict[str, list[str]], Any]:
         """Return the part of the body for the inline. Rows not in ``rows`` stay as they are."""
-        named, new = self._sorted(name, rows)
+        named, new = self._split_rows(name, rows)
         formset, count = self._formset, len(self._formset.initial_forms)
         # A browser has no button to add more. The admin itself would save them.
         if new and count + len(new) > formset.max_num < DEFAULT_MAX_NUM:
@@ -395,7 +395,7 @@ class Inline:
                 files.setlist(field.replace("__prefix__", str(place)), found)
         return data, files
 
-    def _sorted(self, name: str, rows: Any) -> tuple[JSON, list[tuple[int, JSON]]]:
+    def _split_rows(self, name: str, rows: Any) -> tuple[JSON, list[tuple[int, JSON]]]:
         """Return the existing rows among ``rows`` by key, and the new ones, with their numbers.
 
         Raise ``InvalidArguments`` for what the user may not do here. The admin would ignore it.
@@ -441,7 +441,7 @@ class Inline:
 
     def error_lines(self, name: str, rows: list[JSON], shown: Inline) -> list[str]:
         """Return the errors of the posted inline. ``shown`` is the inline of the opened page."""
-        named, new = shown._sorted(name, rows)
+        named, new = shown._split_rows(name, rows)
         places = [named.get(key, ("", {})) for key in shown._keys] + new
         lines = [f"{name}: {text}" for text in self._formset.non_form_errors()]
         for form, (number, row) in zip(self._formset.forms, places, strict=False):

@@ -399,6 +399,7 @@ class AdminTool(Tool):
         self._output = Output() if schema is None else ApiOutput(schema, self.name, hint=FORM_HINT)
 
     def _take_schema(self) -> Iterator[CheckMessage]:
+        """Set ``_arguments``, and yield problems."""
         self._arguments = GivenArguments(object_schema({KEY: self._key_schema()}, [KEY]))
         yield from ()
 
@@ -686,8 +687,8 @@ def _names_of_links() -> set[str]:
 
     Their rows are not counted in results: they are also links to rows that the user may not see.
     """
-    every = apps.get_models(include_auto_created=True)
-    return {str(each._meta.verbose_name_plural) for each in every if each._meta.auto_created}
+    models_ = apps.get_models(include_auto_created=True)
+    return {str(model._meta.verbose_name_plural) for model in models_ if model._meta.auto_created}
 
 
 def _check_deletion(context: Mapping[str, Any]) -> None:

@@ -117,7 +117,7 @@ class Endpoint:
         self.view_class, self.route, self.method, self.action = view_class, route, method, action
         self._stated = stated
         self.handler: Any = getattr(view_class, action or method)
-        self.chains = {chain for one in functions_in(self.handler) for chain in one}
+        self.chains = {chain for chains in chains_of_functions(self.handler) for chain in chains}
 
     @property
     def reads_only(self) -> bool:
@@ -623,7 +623,7 @@ def _filter_key(field: Any) -> JSON:
 # Code.
 
 
-def functions_in(handler: Any) -> Iterator[set[tuple[str, ...]]]:
+def chains_of_functions(handler: Any) -> Iterator[set[tuple[str, ...]]]:
     """Yield the attribute chains of a function and of the functions that it decorates.
 
     A decorator passes the request to the function that it decorates, which is read too. So the
@@ -631,17 +631,17 @@ def functions_in(handler: Any) -> Iterator[set[tuple[str, ...]]]:
     """
     waiting, seen = [handler], set()
     while waiting:
-        one = waiting.pop()
-        one = getattr(one, "__func__", one)
-        if not isinstance(one, FunctionType) or id(one) in seen:
+        function = waiting.pop()
+        function = getattr(function, "__func__", function)
+        if not isinstance(function, FunctionType) or id(function) in seen:
             continue
-        seen.add(id(one))
-        inner = [getattr(one, "__wrapped__", None)]
-        for cell in one.__closure__ or ():
+        seen.add(id(function))
+        inner = [getattr(function, "__wrapped__", None)]
+        for cell in function.__closure__ or ():
             with suppress(ValueError):  # the cell is not filled yet
                 inner.append(cell.cell_contents)
         is_decorator = any(isinstance(found, FunctionType) for found in inner)
-        chains = set(attribute_chains(one))
+        chains = set(attribute_chains(function))
         yield {chain for chain in chains if not (is_decorator and chain[0] == WHOLE_REQUEST)}
         waiting += inner
 
@@ -661,12 +661,12 @@ def attribute_chains(function: FunctionType) -> Iterator[tuple[str, ...]]:
     request = next((name for name in parameters if name != "self"), "request")
     waiting = [code]
     while waiting:
-        one = waiting.pop()
-        yield from _chains_in(one, request)
-        if any(isinstance(names, tuple) and "data" in names for names in one.co_consts):
+        code = waiting.pop()
+        yield from _chains_in(code, request)
+        if any(isinstance(names, tuple) and "data" in names for names in code.co_consts):
             yield (DATA_KEYWORD,)
         # Lambdas, comprehensions and functions inside of the function.
-        waiting += [inner for inner in one.co_consts if isinstance(inner, CodeType)]
+        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
 
 
 def _chains_in(code: CodeType, request: str) -> Iterator[tuple[str, ...]]:
@@ -674,31 +674,32 @@ def _chains_in(code: CodeType, request: str) -> Iterator[tuple[str, ...]]:
     chain: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     callee: tuple[str, ...] = ()  # the chain before the current one
-    for one in dis.get_instructions(code):
-        if chain in whole and not one.opname.startswith(ATTRIBUTE_INSTRUCTIONS):
+    for instruction in dis.get_instructions(code):
+        opname, argval = instruction.opname, instruction.argval
+        if chain in whole and not opname.startswith(ATTRIBUTE_INSTRUCTIONS):
             yield (WHOLE_REQUEST, *callee)
-        if one.opname.startswith("LOAD_SUPER_ATTR"):
-            chain = ("super", one.argval)
-        elif one.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")):
-            chain = (*chain, one.argval)
-        elif any(name in one.opname for name in NAME_INSTRUCTIONS):
+        if opname.startswith("LOAD_SUPER_ATTR"):
+            chain = ("super", argval)
+        elif opname.startswith(("LOAD_ATTR", "LOAD_METHOD")):
+            chain = (*chain, argval)
+        elif any(name in opname for name in NAME_INSTRUCTIONS):
             # One instruction may store or load two names. The last one is on top of the stack.
-            loaded = one.argval if isinstance(one.argval, tuple) else (one.argval,)
+            loaded = argval if isinstance(argval, tuple) else (argval,)
             # Python 3.13 also loads the cell of a variable so, which a function inside uses.
-            cells = code.co_cellvars if "LOAD_FAST" in one.opname else ()
+            cells = code.co_cellvars if "LOAD_FAST" in opname else ()
             names = ["" if name in cells else name for name in loaded]
             names = ["request" if name == request else name for name in names]
-            if len(names) > 1 and names[0] == "request" and not one.opname.startswith("STORE"):
+            if len(names) > 1 and names[0] == "request" and not opname.startswith("STORE"):
                 yield (WHOLE_REQUEST, *chain)
             callee, chain = chain, (str(names[-1]),)
-        elif one.opname.startswith("LOAD_CONST"):
+        elif opname.startswith("LOAD_CONST"):
             chain, before = (), chain
             continue
-        elif one.opname.startswith("BINARY_SUBSCR"):
+        elif opname.startswith("BINARY_SUBSCR"):
             chain = (*before, "[]")
-        elif one.opname.startswith("CALL"):
+        elif opname.startswith("CALL"):
             chain = chain if chain == ("super",) else ("()",)
-        elif one.opname not in ("PRECALL", "PUSH_NULL", "CACHE"):
+        elif opname not in ("PRECALL", "PUSH_NULL", "CACHE"):
             chain = ()
         before = ()
         if len(chain) > 1:

@@ -18,13 +18,15 @@ from typing import Any
 from rest_framework.views import APIView
 
 from ..auth.principal import Auth
-from .api_endpoints import Endpoint, functions_in
+from .api_endpoints import Endpoint, chains_of_functions
 
 KNOWN = {field.name for field in fields(Auth)}
 # Permission classes that store ``request.auth`` before they read it, which the code does not show.
 TOKEN_PERMISSIONS = ("oauth2_provider.contrib.rest_framework.TokenHasScope",)
 # Permission classes that read the token of an authenticator, and also accept other callers.
-TOLERANT = ("oauth2_provider.contrib.rest_framework.IsAuthenticatedOrTokenHasScope",)
+TOKEN_OR_USER_PERMISSIONS = (
+    "oauth2_provider.contrib.rest_framework.IsAuthenticatedOrTokenHasScope",
+)
 PERMISSION_METHODS = ("has_permission", "has_object_permission")
 # Methods of a view that REST framework calls for every request.
 VIEW_METHODS = (
@@ -38,7 +40,7 @@ def needs_own_authenticator(endpoint: Endpoint) -> Iterator[str]:
     view = endpoint.view_class
     for kind in dict.fromkeys(_permission_classes(endpoint.view)):
         name = f"{kind.__module__}.{kind.__name__}"
-        if _is_one_of(kind, TOLERANT):
+        if _is_one_of(kind, TOKEN_OR_USER_PERMISSIONS):
             continue
         if _is_one_of(kind, TOKEN_PERMISSIONS):
             yield f"{kind.__name__} needs a token of django-oauth-toolkit in request.auth."
@@ -118,4 +120,4 @@ def _own_chains(kind: type, methods: tuple[str, ...]) -> Iterator[tuple[str, ...
         # Code that asks ``hasattr(request, "mcp")`` knows calls of tools.
         if "mcp" in getattr(getattr(method, "__code__", None), "co_consts", ()):
             continue
-        yield from (chain for one in functions_in(method) for chain in one)
+        yield from (chain for chains in chains_of_functions(method) for chain in chains)

@@ -279,9 +279,11 @@ class FormInput:
         field = form.fields[name]
         if isinstance(field, forms.ModelMultipleChoiceField):
             current = form.get_initial_for_field(field, name)
-            return ValueWidget(field.widget, lambda: self._several(request, field, value, current))
+            return ValueWidget(
+                field.widget, lambda: self._choice_values(request, field, value, current)
+            )
         if isinstance(field, forms.ModelChoiceField):
-            return ValueWidget(field.widget, lambda: self._one(request, field, value))
+            return ValueWidget(field.widget, lambda: self._choice_value(request, field, value))
         if isinstance(field, forms.FileField) and value is None:
             cleared = False if form.get_initial_for_field(field, name) else None
             return ValueWidget(field.widget, lambda: cleared)
@@ -289,11 +291,11 @@ class FormInput:
 
     # The rows. Each raises ``ValidationError``.
 
-    def _one(self, request: Request, field: RowField, value: Any) -> Any:
+    def _choice_value(self, request: Request, field: RowField, value: Any) -> Any:
         """Return the value by which the field identifies the named row."""
         return None if value in (None, "") else self._find_rows(request, field, [value])[0]
 
-    def _several(
+    def _choice_values(
         self, request: Request, field: RowField, value: Any, current: Iterable[Any] | None
     ) -> list[Any]:
         """Return the values for all named rows, and for the linked rows that the caller cannot see.
@@ -323,13 +325,13 @@ class FormInput:
     def _find_rows(self, request: Request, field: RowField, named: list[Any]) -> list[Any]:
         resource = self._resource(field)
         if resource is None:
-            return [_bare(field, one) for one in named]
+            return [_checked_key(field, one) for one in named]
         keys = [_key(resource, one) for one in named]
         rows = resource._fetch(request, [key for key in keys if key is not None], write=True)
         for key, one in zip(keys, named, strict=True):
             if key not in rows:
                 raise _no_choice(field, one)
-        return [_known_by(field, rows[key]) for key in keys]
+        return [_field_key(field, rows[key]) for key in keys]
 
     def _hidden(self, request: Request, field: RowField, linked: Sequence[Any]) -> list[Any]:
         """Return the values of currently linked rows that the caller cannot see.
@@ -346,7 +348,7 @@ class FormInput:
         # name the hidden row. All linked rows are asked for: a query for the hidden ones would run
         # only if there are some, and so reveal them.
         found = _linked(field, linked)
-        return [_known_by(field, row) for row in found if row.pk in hidden]
+        return [_field_key(field, row) for row in found if row.pk in hidden]
 
 
 def _keep(form: forms.BaseForm, name: str, field: forms.Field) -> None:
@@ -390,11 +392,11 @@ def _key(resource: ModelResource, value: Any) -> Any:
         return None
 
 
-def _known_by(field: RowField, row: Any) -> Any:
+def _field_key(field: RowField, row: Any) -> Any:
     return getattr(row, field.to_field_name or "pk")
 
 
-def _bare(field: RowField, value: Any) -> Any:
+def _checked_key(field: RowField, value: Any) -> Any:
     if type(value) not in (int, str):
         raise _no_choice(field, value)
     return value
@@ -446,14 +448,14 @@ def errors(form: forms.BaseForm) -> str:
 def error_lines(form: forms.BaseForm) -> list[str]:
     """Return the errors of a bound form, one line per field."""
     found = form.errors.as_data()
-    return [f"{_label(name)}: {_words(form, name, wrong)}" for name, wrong in found.items()]
+    return [f"{_label(name)}: {_error_text(form, name, wrong)}" for name, wrong in found.items()]
 
 
 def _label(name: str) -> str:
     return "the form" if name == NON_FIELD_ERRORS else name
 
 
-def _words(form: forms.BaseForm, name: str, wrong: list[ValidationError]) -> str:
+def _error_text(form: forms.BaseForm, name: str, wrong: list[ValidationError]) -> str:
     field = form.fields.get(name)
     texts = [_sentence(field, one) for error in wrong for one in error.error_list]
     return " ".join(dict.fromkeys(texts))[:MAX_ERROR_LENGTH]

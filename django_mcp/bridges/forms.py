@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ..declarations.request import Request
 
 JSON = dict[str, Any]
-IMMEDIATE = ("get_form_class", "get_form_kwargs", "get_schema_form")
+SYNCHRONOUS_HOOKS = ("get_form_class", "get_form_kwargs", "get_schema_form")
 
 
 SENTENCES = {
@@ -314,7 +314,7 @@ def class_problems(tool: FormTool) -> Iterator[CheckMessage]:
     if tool.input_schema is not None:
         message = "input_schema has no effect, because the form is the schema."
         yield tool._error(message, 130, "Remove input_schema. To leave out fields, use exclude.")
-    for name in IMMEDIATE:
+    for name in SYNCHRONOUS_HOOKS:
         if iscoroutinefunction(getattr(tool, name)):
             hint = "Write def. Forms are made in a thread, where they may query the database."
             yield tool._error(f"{name} is asynchronous, but it is called synchronously.", 131, hint)

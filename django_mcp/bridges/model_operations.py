@@ -116,8 +116,8 @@ def locked_row(resource: ModelResource, request: Request, name: Any, verb: str) 
     if connections[using].features.has_select_for_update:
         # The lock is taken by a separate query: select_for_update() fails with parts that the
         # project's queryset may have, such as outer joins or GROUP BY.
-        every: models.QuerySet[Any] = models.QuerySet(resource.model, using=using)
-        rows = every.filter(pk__in=found.values("pk"))
+        unfiltered: models.QuerySet[Any] = models.QuerySet(resource.model, using=using)
+        rows = unfiltered.filter(pk__in=found.values("pk"))
         list(rows.select_for_update())
     for row in found[:1]:
         if resource._permits(request, row, "view", verb):
@@ -162,7 +162,7 @@ def translate_errors(resource: ModelResource) -> Iterator[None]:
 
 
 def conflict_error(error: Exception, saved_by: object) -> ToolError:
-    """Log why the database did not save a row, and return an error that does not tell."""
+    """Log why the database did not save a row, and return an error that hides the reason."""
     # Only the first line is logged: PostgreSQL's next lines may show the whole row. MySQL
     # quotes the duplicate value, so it is removed.
     reason = DUPLICATE.sub("a duplicate", str(error).partition("\n")[0])
@@ -182,7 +182,7 @@ def _without_hidden_fields(error: ValidationError, resource: ModelResource) -> V
 
 
 def check_cascade(resource: ModelResource, request: Request, row: Any) -> None:
-    """Raise ``ToolError`` if the row is protected or its cascade deletes rows it may not."""
+    """Raise ``ToolError`` if the row is protected, or if its cascade deletes forbidden rows."""
     collector = Collector(using=row._state.db, origin=row)
     collector.collect([row])
     own = {type(row), *type(row)._meta.all_parents}
@@ -454,7 +454,7 @@ class DeleteTool(RowOperation):
         (request,) = args
         resource = self._resource
         row = locked_row(resource, request, given[self._row_argument], self._verb)
-        gone = {
+        result = {
             "_uri": resource._uri_of(row),
             "message": f"The {resource._verbose_name} is deleted.",
         }
@@ -462,7 +462,7 @@ class DeleteTool(RowOperation):
             check_cascade(resource, request, row)
             log_action(request, row, DELETION)
             resource.delete_model(request, row)
-        return gone
+        return result
 
     def _set_arguments(self, find: Find) -> None:
         super()._set_arguments(find)

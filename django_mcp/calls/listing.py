@@ -70,7 +70,7 @@ async def resources(run: CallRun) -> JSON:
     catalog = run.server._catalog
     declared = catalog.resource_list
     models = [one for one in catalog.templates.values() if _lists_rows(one)]
-    public = not models and declared.is_public and all(map(_is_alike, declared.things))
+    public = not models and declared.is_public and all(map(_is_alike, declared.declarations))
     purpose = _purpose(run, "resources", public)
     start = _position(run, purpose)
 
@@ -131,7 +131,7 @@ def _declared(run: CallRun, declared: DeclaredList, show: Callable[[Any], Any]) 
         first = declared.positions.get(name, 0)
         skipped = 0 if first else shown
         # Only as many permissions are checked as the page needs.
-        allowed = _listed(declared.things[first:], run.request)
+        allowed = _listed(declared.declarations[first:], run.request)
         found = list(islice(allowed, skipped, skipped + limit + 1))
         entries = [show(thing) for thing in found[:limit]]
         return entries, [shown + limit, found[limit - 1].name] if len(found) > limit else None

@@ -51,14 +51,14 @@ WRONG_TYPE = "django_mcp.E060"
 class DeclaredList:
     """The declarations of a list in their order, and what is the same for every request."""
 
-    def __init__(self, things: Iterable[Declaration]) -> None:
-        self.things = tuple(things)
-        self.is_public = all(thing._is_public for thing in self.things)
-        self.is_free = all(thing._decides_without_database for thing in self.things)
+    def __init__(self, declarations: Iterable[Declaration]) -> None:
+        self.declarations = tuple(declarations)
+        self.is_public = all(one._is_public for one in self.declarations)
+        self.is_free = all(one._decides_without_database for one in self.declarations)
         # From 1 on, by name. If two have the same name, the first one has it.
-        pairs = [*enumerate(self.things, 1)]
+        pairs = [*enumerate(self.declarations, 1)]
         self.positions: dict[Any, int] = {
-            thing.name: position for position, thing in reversed(pairs)
+            declaration.name: position for position, declaration in reversed(pairs)
         }
 
 
@@ -124,10 +124,10 @@ class Catalog:
         }
         return frozenset(
             kind
-            for kind, owned in kinds.items()
+            for kind, dictionaries in kinds.items()
             if not all(
                 declaration._is_public
-                for declarations in owned
+                for declarations in dictionaries
                 for declaration in declarations.values()
             )
         )
@@ -153,8 +153,8 @@ class Catalog:
         return frozenset(name for name, is_there in has.items() if is_there)
 
     def _declarations(self) -> Iterator[Declaration]:
-        for owned in (self.tools, self.model_tools, self.prompts, self.resources, self.templates):
-            yield from owned.values()
+        for entries in (self.tools, self.model_tools, self.prompts, self.resources, self.templates):
+            yield from entries.values()
 
     def _fill(self, declared: list[Declaration]) -> None:
         """Resolve and add the declarations.
@@ -214,8 +214,8 @@ class Catalog:
         self.messages += found
         if declaration in self._broken:
             return
-        for owned, key in self._entries(declaration):
-            self._add_entry(owned, key, declaration)
+        for entries, key in self._entries(declaration):
+            self._add_entry(entries, key, declaration)
         added = [*self._added_by(declaration)]
         if isinstance(declaration, ToolDeclaration) and not isinstance(declaration, Tool):
             tools = [one for one in added if isinstance(one, Tool)]
@@ -246,8 +246,8 @@ class Catalog:
         is_generic = tool._row_operation and getattr(tool, "_resource", None) in self._generic
         return self.model_tools if is_generic else self.tools
 
-    def _add_entry(self, owned: dict[str, D], key: str, declaration: D) -> None:
-        first = owned.setdefault(key, declaration)
+    def _add_entry(self, entries: dict[str, D], key: str, declaration: D) -> None:
+        first = entries.setdefault(key, declaration)
         if first is not declaration:
             message = (
                 f"{key!r} is declared twice: by {first._origin()} and by {declaration._origin()}."
@@ -345,10 +345,10 @@ def _findable(catalog: Catalog, resources: list[ModelResource]) -> set[ModelRows
             resource for resource in resources if _key(resource, resource._lookup) in keys
         }
         more |= {
-            tool._output.found
+            tool._output.finds_rows_of
             for tool in chain(catalog.tools.values(), catalog.model_tools.values())
             if isinstance(tool._output, RowOutput)
-            and tool._output.found
+            and tool._output.finds_rows_of
             and _is_callable(tool, found)
         }
         if more <= found:

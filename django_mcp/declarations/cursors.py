@@ -1,9 +1,9 @@
 """Sealed values: signed and encrypted text that a client stores for the server, such as a cursor.
 
-``opened`` accepts a value only for the purpose that it was sealed for. Keys come from
-``SECRET_KEY`` and ``SECRET_KEY_FALLBACKS``, so any worker opens what another one sealed. Values are
-encrypted and not only signed, because the position of a page may contain columns that the client
-may not see.
+``unseal`` accepts a value only for the purpose that it was sealed for. Keys come from
+``SECRET_KEY`` and ``SECRET_KEY_FALLBACKS``, so any worker can unseal what another one sealed.
+Values are encrypted and not only signed, because the position of a page may contain columns that
+the client may not see.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def digest(*parts: Any) -> str:
 
 
 def seal(value: Any, purpose: str) -> str:
-    """Return the JSON ``value`` as text that only ``opened`` with the same purpose can read."""
+    """Return the JSON ``value`` as text that only ``unseal`` with the same purpose can read."""
     text = json.dumps(value, separators=(",", ":")).encode()
     # The nonce is derived from the value, so that equal positions have equal cursors. Only equal
     # values share a nonce, so no key stream encrypts two different values.

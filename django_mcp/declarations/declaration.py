@@ -220,7 +220,9 @@ class Declaration:
     def _scopes(self) -> tuple[str, ...]:
         """The scopes that a token with limited scopes needs; () if everybody may use it."""
         own = () if self._is_public else self._own_scopes()
-        return tuple(dict.fromkeys((*own, *(one for of in self._depends_on for one in of._scopes))))
+        return tuple(
+            dict.fromkeys((*own, *(scope for other in self._depends_on for scope in other._scopes)))
+        )
 
     def _own_scopes(self) -> tuple[str, ...]:
         """Return ``scope``, or else the codenames of its permission, or else its kind and name."""

@@ -47,7 +47,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from django import forms
-from django import forms as django_forms
 from django.conf import settings
 from django.core.checks import CheckMessage, Warning
 from django.db.models import Choices, Model, Q, QuerySet
@@ -278,9 +277,9 @@ class DjangoForm(Form):
         self._form, self._request = form, request
         super().__init__(form_schema(self._new_form()))
 
-    def _new_form(self, **options: Any) -> django_forms.BaseForm:
+    def _new_form(self, **options: Any) -> forms.BaseForm:
         """Return a new form, whose choices are limited to rows that the user may see."""
-        form: django_forms.BaseForm = (
+        form: forms.BaseForm = (
             self._form(**options) if isinstance(self._form, type) else copied(self._form, **options)
         )
         if self._request is not None:
@@ -302,22 +301,22 @@ class DjangoForm(Form):
 
 
 # Fields whose value in the answer is the same text as in a browser's form.
-TEXT_FIELDS = (django_forms.JSONField, django_forms.ModelChoiceField)
+TEXT_FIELDS = (forms.JSONField, forms.ModelChoiceField)
 
 
-def copied(form: django_forms.BaseForm, data: Any = None) -> django_forms.BaseForm:
+def copied(form: forms.BaseForm, data: Any = None) -> forms.BaseForm:
     """Return a copy of an unbound form, bound to ``data`` if there is any."""
     made = copy(form)
     made.fields = deepcopy(form.fields)
     made._bound_fields_cache = {}  # type: ignore[attr-defined]
-    if isinstance(made, django_forms.BaseModelForm):
+    if isinstance(made, forms.BaseModelForm):
         made.instance = copy(made.instance)  # cleaning a model form changes its instance
     if data is not None:
         made.data, made.is_bound = data, True
     return made
 
 
-def _error_lines(form: django_forms.BaseForm) -> Iterator[str]:
+def _error_lines(form: forms.BaseForm) -> Iterator[str]:
     """Yield the errors of a form, with the labels that the user has seen."""
     for name, errors in form.errors.items():
         words = " ".join(map(str, errors))
@@ -339,7 +338,7 @@ def form_for(schema: Any, request: Request | None = None) -> Form:
 def is_django_form(schema: Any) -> bool:
     """Whether it is a Django form or the class of one."""
     kind = schema if isinstance(schema, type) else type(schema)
-    return issubclass(kind, django_forms.BaseForm)
+    return issubclass(kind, forms.BaseForm)
 
 
 @lru_cache(maxsize=256)

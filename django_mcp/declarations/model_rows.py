@@ -247,10 +247,10 @@ class ModelRows(ToolDeclaration):
         rows, position = self._keyset.page(
             self.get_listed(request), after, limit, self._row_check(request)
         )
-        alike: dict[str, Any] = {"mimeType": self.mime_type} if self.mime_type else {}
+        common: dict[str, Any] = {"mimeType": self.mime_type} if self.mime_type else {}
         if icons := write_icons(self.icons):
-            alike["icons"] = icons
-        return [self._entry(request, row) | alike for row in rows], position
+            common["icons"] = icons
+        return [self._entry(request, row) | common for row in rows], position
 
     def _entry(self, request: Request, row: Any) -> dict[str, Any]:
         return {"uri": self._uri_of(row), "name": self.get_title(request, row)}

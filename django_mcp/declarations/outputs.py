@@ -206,7 +206,7 @@ class RowOutput(Output):
         self.schema = {"type": "array", "items": row} if many else one
 
     @property
-    def found(self) -> ModelRows | None:
+    def finds_rows_of(self) -> ModelRows | None:
         """The resource whose rows clients find by calling the tool, or None.
 
         A row that the tool wrote was named by the client or is new, so it is not found.

@@ -1,14 +1,13 @@
-"""Validation with JSON Schema: of values, and of hand-written schemas.
+"""Validation of values and of hand-written schemas, with JSON Schema and with pydantic.
 
-A schema is validated in its own dialect, or in 2020-12 if it names none. A ``$ref`` to another
-document is never fetched (basic, "$ref Resolution"). Error messages are for language models.
-jsonschema is imported when the first schema is used, because the import is slow.
+*JSON Schema.* A schema is validated in its own dialect, or in 2020-12 if it names none. A ``$ref``
+to another document is never fetched (basic, "$ref Resolution"). Error messages are for language
+models. jsonschema is imported when the first schema is used, because the import is slow.
 
-Type annotations as JSON Schemas and validators, made with pydantic.
-
-pydantic does not pass configuration on to nested models. So a copy of the core schema is changed at
-every level (``arguments_validator``, ``answers_validator``): datetimes follow ``USE_TZ``, bytes are
-base64, unknown keys are rejected. The project's own models stay as they are.
+*pydantic* makes JSON Schemas and validators of type annotations. It does not pass configuration on
+to nested models. So a copy of the core schema is changed at every level (``arguments_validator``,
+``answers_validator``): datetimes follow ``USE_TZ``, bytes are base64, unknown keys are rejected.
+The project's own models stay as they are.
 """
 
 from __future__ import annotations

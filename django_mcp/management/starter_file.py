@@ -1,7 +1,8 @@
 """Generate a first ``mcp.py`` for an app from its models, views, APIs and admin.
 
-The draft exposes little. It names what it leaves out in comments, contains nothing that the checks
-would reject and nothing that looks like a secret. What writes is commented out.
+The generated file exposes little, and comments in it name what it leaves out. It contains nothing
+that the checks would reject and nothing that looks like a secret. Declarations that write are
+comments.
 
 Declarations for existing APIs and admins are comments too. ``FINDERS`` lists the functions that
 look for them: each finds one kind of existing code in an app, such as views of Django REST
@@ -176,10 +177,10 @@ class ResourceSketch:
         relations = [one.name for one in self.model._meta.many_to_many]
         return [one.name for one in self.candidates if one.name not in self.fields] + relations
 
-    def _may_show(self, one: Any) -> bool:
-        if isinstance(one, models.FileField | models.BinaryField | models.JSONField):
+    def _may_show(self, field: Any) -> bool:
+        if isinstance(field, models.FileField | models.BinaryField | models.JSONField):
             return False
-        return not _is_sensitive(one) and not FieldSet(self.model, [one.name]).problems()
+        return not _is_sensitive(field) and not FieldSet(self.model, [field.name]).problems()
 
     @cached_property
     def search_fields(self) -> list[str]:
@@ -241,8 +242,8 @@ class ResourceSketch:
         """A name that differs from the model's, if another app has taken that one. Else None."""
         own = self.model._meta.model_name
         taken = {
-            thing.name for thing in default_server._catalog.tools.values()
-            if _app_label_of(thing) != self.app.label
+            tool.name for tool in default_server._catalog.tools.values()
+            if _app_label_of(tool) != self.app.label
         }  # fmt: skip
         return f"{self.app.label}_{own}" if f"search_{own}" in taken else None
 
@@ -287,14 +288,14 @@ def _app_label_of(declaration: Any) -> str | None:
 
 
 def resource_text(
-    one: ResourceSketch, models_shown: Collection[type[models.Model]], *, first: bool
+    sketch: ResourceSketch, models_shown: Collection[type[models.Model]], *, first: bool
 ) -> str:
     """Return the source of the class. The first class has comments on what may be added."""
-    model, own = one.model.__name__, one.model._meta.model_name
+    model, own = sketch.model.__name__, sketch.model._meta.model_name
     lists = ("fields", "search_fields", "filter_fields", "ordering")
-    written = [list_assignment(name, found) for name in lists if (found := getattr(one, name))]
-    called = [f'    name = "{one.name}"  # another app uses {own}'] if one.name else []
-    hidden = [comment(f"Not shown: {', '.join(one.hidden)}.", 4)] if one.hidden else []
+    written = [list_assignment(name, found) for name in lists if (found := getattr(sketch, name))]
+    called = [f'    name = "{sketch.name}"  # another app uses {own}'] if sketch.name else []
+    hidden = [comment(f"Not shown: {', '.join(sketch.hidden)}.", 4)] if sketch.hidden else []
     return "\n".join(
         [
             f"@mcp.register({model})",
@@ -302,8 +303,8 @@ def resource_text(
             *called,
             *written,
             *hidden,
-            *(_explanation(one) if first else ()),
-            *_writing(one, models_shown),
+            *(_explanation(sketch) if first else ()),
+            *_writing(sketch, models_shown),
         ]
     )
 
@@ -313,8 +314,8 @@ EXPLANATION = """\
     # not apply here. To show other rows, or rows to other users:"""
 
 
-def _explanation(one: ResourceSketch) -> list[str]:
-    rows = f"filter({one.owner}=request.user)" if one.owner else "none()  # which rows?"
+def _explanation(sketch: ResourceSketch) -> list[str]:
+    rows = f"filter({sketch.owner}=request.user)" if sketch.owner else "none()  # which rows?"
     return [
         *EXPLANATION.splitlines(),
         "    # permission = mcp.AUTHENTICATED",
@@ -326,9 +327,9 @@ def _explanation(one: ResourceSketch) -> list[str]:
     ]
 
 
-def _writing(one: ResourceSketch, models_shown: Collection[type[models.Model]]) -> list[str]:
+def _writing(sketch: ResourceSketch, models_shown: Collection[type[models.Model]]) -> list[str]:
     """Return commented-out operations, or nothing if nothing can be written."""
-    operations, unwritten = one.operations(models_shown)
+    operations, unwritten = sketch.operations(models_shown)
     lists = {"operations": operations} | ({"readonly_fields": unwritten} if unwritten else {})
     return as_comments(
         [list_assignment(name, found) for name, found in lists.items()] if operations else []

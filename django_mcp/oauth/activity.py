@@ -132,8 +132,8 @@ def _keys_of_existing_users(counts: Counts) -> list[ActivityKey]:
     users = get_user_model()._base_manager
     existing: set[Any] = set()
     for start in range(0, len(pks), ROWS_PER_STATEMENT):
-        some = users.filter(pk__in=pks[start : start + ROWS_PER_STATEMENT])
-        existing.update(some.values_list("pk", flat=True))
+        batch = users.filter(pk__in=pks[start : start + ROWS_PER_STATEMENT])
+        existing.update(batch.values_list("pk", flat=True))
     return sorted(key for key in counts if key.user in existing)
 
 

@@ -39,8 +39,8 @@ class OAuthAdmin(ReadOnlyAdmin):
         """Whether the user may run actions with ``permissions=["end"]``."""
         return self.has("change", request)
 
-    def has(self, what: str, request: HttpRequest) -> bool:
-        return self.has_perm(request, f"{what}_{self.opts.model_name}")
+    def has(self, action: str, request: HttpRequest) -> bool:
+        return self.has_perm(request, f"{action}_{self.opts.model_name}")
 
     def record_action(
         self, request: HttpRequest, rows: list[Any], note: str | Promise, message: str
@@ -54,9 +54,9 @@ class IsSetListFilter(admin.EmptyFieldListFilter):
     """List filter for dates: all, not set, set."""
 
     def choices(self, changelist: Any) -> Iterator[Any]:
-        words = (_("All"), _("No"), _("Yes"))
-        for choice, word in zip(super().choices(changelist), words, strict=True):
-            yield {**choice, "display": word}
+        labels = (_("All"), _("No"), _("Yes"))
+        for choice, label in zip(super().choices(changelist), labels, strict=True):
+            yield {**choice, "display": label}
 
 
 @admin.register(ClientProfile)
@@ -87,7 +87,7 @@ class ClientProfileAdmin(OAuthAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         owner = f"user__{get_user_model().USERNAME_FIELD}"
-        return _with_application(super().get_queryset(request), found="pk", owner=owner)
+        return _with_application(super().get_queryset(request), application_pk="pk", owner=owner)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -106,8 +106,8 @@ class ClientProfileAdmin(OAuthAdmin):
         """Return the URL at which to register a client by hand; None without permission."""
         model = get_application_model()
         url = self.url(model, "add")
-        may = url and self.admin_site.get_model_admin(model).has_add_permission(request)
-        return url if may else None
+        can_add = url and self.admin_site.get_model_admin(model).has_add_permission(request)
+        return url if can_add else None
 
     def has_forget_permission(self, request: HttpRequest) -> bool:
         return self.has("delete", request)
@@ -159,9 +159,9 @@ class ClientProfileAdmin(OAuthAdmin):
     )
     def forget(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
         rows = {row.client_id: row for row in queryset}
-        gone = [rows[client_id] for client_id in delete_if_stale(list(rows))]
-        message = ngettext("%d client was deleted.", "%d clients were deleted.", len(gone))
-        self.record_action(request, gone, "", message % len(gone))
+        deleted = [rows[client_id] for client_id in delete_if_stale(list(rows))]
+        message = ngettext("%d client was deleted.", "%d clients were deleted.", len(deleted))
+        self.record_action(request, deleted, "", message % len(deleted))
 
     # Columns.
 
@@ -173,9 +173,9 @@ class ClientProfileAdmin(OAuthAdmin):
     def host(self, row: Any) -> str:
         if row.source == Source.MANUAL and row.owner:
             return str(row.owner)
-        answers = {Source.MANUAL: _("this site"), Source.DCR: _("unverified")}
-        known = answers.get(Source(row.source))
-        return str(known or in_ascii(urlsplit(row.client_id).hostname or ""))
+        labels = {Source.MANUAL: _("this site"), Source.DCR: _("unverified")}
+        label = labels.get(Source(row.source))
+        return str(label or in_ascii(urlsplit(row.client_id).hostname or ""))
 
     @admin.display(description=_("consents"))
     def consents(self, row: ClientProfile) -> str:
@@ -187,25 +187,29 @@ class ClientProfileAdmin(OAuthAdmin):
     @admin.display(description=_("application"))
     def application(self, row: Any) -> str:
         """A link to the application in django-oauth-toolkit's admin."""
-        if row.found is None:
+        if row.application_pk is None:
             return "-"
-        url = self.url(get_application_model(), "change", row.found)
-        return format_html('<a href="{}">{}</a>', url, row.found) if url else row.found
+        url = self.url(get_application_model(), "change", row.application_pk)
+        return (
+            format_html('<a href="{}">{}</a>', url, row.application_pk)
+            if url
+            else row.application_pk
+        )
 
     @admin.display(description=_("redirect URIs"))
     def redirect_uris(self, row: Any) -> str:
-        found = get_application_model()._default_manager.filter(pk=row.found)
-        uris = (found.values_list("redirect_uris", flat=True).first() or "-").split()
+        applications = get_application_model()._default_manager.filter(pk=row.application_pk)
+        uris = (applications.values_list("redirect_uris", flat=True).first() or "-").split()
         return format_html_join(mark_safe("<br>"), "{}", ((uri,) for uri in uris))
 
 
 def _with_application(rows: QuerySet[Any], **columns: str) -> QuerySet[Any]:
     """Annotate rows with columns of their client's application, by subqueries."""
-    theirs = get_application_model()._default_manager.filter(client_id=OuterRef("client_id"))
-    found: QuerySet[Any] = rows.annotate(
-        **{name: Subquery(theirs.values(column)[:1]) for name, column in columns.items()}
+    applications = get_application_model()._default_manager.filter(client_id=OuterRef("client_id"))
+    annotated: QuerySet[Any] = rows.annotate(
+        **{name: Subquery(applications.values(column)[:1]) for name, column in columns.items()}
     )
-    return found
+    return annotated
 
 
 def _update(rows: list[ClientProfile], **columns: Any) -> None:

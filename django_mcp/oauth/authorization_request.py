@@ -93,7 +93,9 @@ def consent_question(request: AuthorizationRequest, user: Any) -> ConsentQuestio
     If the client already holds scopes and requests new ones, the new ones are listed separately.
     """
     new = new_scopes(request.scopes, request.held) or request.scopes
-    choices = {uri: one for uri, one in request.choices.items() if may_authorize(user, [one])}
+    choices = {
+        uri: server for uri, server in request.choices.items() if may_authorize(user, [server])
+    }
     may_allow = may_authorize(user, list(request.servers.values()))
     return ConsentQuestion(
         client=consent_client(request.application),
@@ -109,13 +111,13 @@ def consent_question(request: AuthorizationRequest, user: Any) -> ConsentQuestio
 
 
 def _titles_by_url(servers: Mapping[str, Server]) -> dict[str, str]:
-    return {uri: str(one.title or one.public_name) for uri, one in servers.items()}
+    return {uri: str(server.title or server.public_name) for uri, server in servers.items()}
 
 
 def scope_descriptions(scopes: Iterable[str]) -> list[str]:
     """Return the descriptions of scopes. A scope that is no longer offered keeps its name."""
-    words = get_scopes_backend().get_all_scopes()
-    return [str(words.get(scope) or scope) for scope in scopes]
+    descriptions = get_scopes_backend().get_all_scopes()
+    return [str(descriptions.get(scope) or scope) for scope in scopes]
 
 
 def consent_client(application: Any) -> ConsentClient:
@@ -265,10 +267,10 @@ def validate_request(
 
 def _application(client_id: str) -> Any:
     """Return the client's row. It may have been deleted since the request was validated."""
-    found = get_application_model().objects.filter(client_id=client_id).first()
-    if found is None:
+    application = get_application_model().objects.filter(client_id=client_id).first()
+    if application is None:
         raise FatalClientError(errors.InvalidClientIdError())
-    return found
+    return application
 
 
 def _destination(query: QueryDict, application: Any, uri: str) -> Destination:
@@ -318,8 +320,8 @@ def _run_validation(query: QueryDict, validate: Callable[[], Any]) -> Any:
 def _client_error(
     credentials: Mapping[str, Any], error: str, description: str = ""
 ) -> OAuthToolkitError:
-    found = errors.CustomOAuth2Error(error, description, state=credentials.get("state"))
-    return OAuthToolkitError(found, redirect_uri=credentials["redirect_uri"])
+    oauth_error = errors.CustomOAuth2Error(error, description, state=credentials.get("state"))
+    return OAuthToolkitError(oauth_error, redirect_uri=credentials["redirect_uri"])
 
 
 def _servers(query: QueryDict, credentials: Mapping[str, Any]) -> dict[str, Server]:
@@ -337,8 +339,8 @@ def _requested_resources(query: QueryDict) -> list[str | None]:
     return [canonical(uri) for uri in query.getlist("resource") if uri]
 
 
-# Checks of a request in order: whether it is wrong, the error and the description. The first that
-# matches is raised.
+# Checks of a request, in order: whether it is wrong, the error, and its description. The error of
+# the first check that fails is raised.
 Credentials = Mapping[str, Any]
 CHECKS: tuple[tuple[Callable[[QueryDict, Credentials], bool], str, str], ...] = (
     (

@@ -67,13 +67,13 @@ def with_security_headers(view: Callable[..., HttpResponseBase]) -> Callable[...
     """Add ``PAGE_HEADERS`` to every response of a view, independently of the middleware."""
 
     @wraps(view)
-    def answer(*args: Any, **kwargs: Any) -> HttpResponseBase:
+    def wrapper(*args: Any, **kwargs: Any) -> HttpResponseBase:
         response = view(*args, **kwargs)
         for name, value in PAGE_HEADERS.items():
             response[name] = value
         return response
 
-    return answer
+    return wrapper
 
 
 class ConsentForm(forms.Form):

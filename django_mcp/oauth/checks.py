@@ -41,7 +41,7 @@ from django.utils.module_loading import import_string
 from ..conf import is_function_path
 from ..conf import settings as mcp
 from ..declarations.server import servers
-from .conf import BEHAVIOUR, DEFAULTS, dot_settings
+from .conf import DEFAULTS, RFC9700_OPTIONS, dot_settings
 
 BEFORE = ("oauth2_provider", "django_mcp")
 HINT = 'OAUTH2_PROVIDER = django_mcp.oauth.dot_settings("https://shop.example")'
@@ -236,7 +236,7 @@ PROVIDER_CHECKS: dict[str, tuple[ValueCheck, str]] = {
         'https, http and DJANGO_MCP["OAUTH"]["REDIRECT_SCHEMES"], and none that browsers handle.',
     ),
     **{
-        f"COMPLIANT_BCP_RFC9700_{name}": (bool, "True (RFC 9700).") for name in BEHAVIOUR
+        f"COMPLIANT_BCP_RFC9700_{name}": (bool, "True (RFC 9700).") for name in RFC9700_OPTIONS
     },
 }  # fmt: skip
 CLASSES = ("OAUTH2_VALIDATOR_CLASS", "SCOPES_BACKEND_CLASS", "CIMD_METADATA_FETCHER")
@@ -256,8 +256,8 @@ def check_provider(**kwargs: Any) -> Sequence[CheckMessage]:
 
 
 def _bad_issuer(given: dict[str, Any]) -> Iterator[CheckMessage]:
-    if origin() and (named := given.get("OIDC_ISS_ENDPOINT")) != origin():
-        message = f"OAUTH2_PROVIDER['OIDC_ISS_ENDPOINT'] is {named!r}, the issuer {origin()!r}."
+    if origin() and (value := given.get("OIDC_ISS_ENDPOINT")) != origin():
+        message = f"OAUTH2_PROVIDER['OIDC_ISS_ENDPOINT'] is {value!r}, the issuer {origin()!r}."
         hint = f'Set it to DJANGO_MCP["URL"], without a slash at the end. {HINT}'
         yield Error(message, hint=hint, id="django_mcp_oauth.E011")
 
@@ -274,14 +274,14 @@ def _weaker(given: dict[str, Any]) -> Iterator[CheckMessage]:
 
 def _other_classes(given: dict[str, Any]) -> Iterator[CheckMessage]:
     ours = dot_settings("")
-    named = CLASSES if given.get("CIMD_ENABLED") else CLASSES[:2]
-    found = [(name, wrong_class(given.get(name), ours[name])) for name in named]
+    names = CLASSES if given.get("CIMD_ENABLED") else CLASSES[:2]
+    problems = [(name, wrong_class(given.get(name), ours[name])) for name in names]
     if given.get("CIMD_ENABLED"):
-        found.append((POLICIES, _wrong_policies(given.get(POLICIES), ours[POLICIES][0])))
-    for name, wrong in found:
-        if wrong:
+        problems.append((POLICIES, _wrong_policies(given.get(POLICIES), ours[POLICIES][0])))
+    for name, problem in problems:
+        if problem:
             hint = f"Set it to {ours[name]!r} or a subclass."
-            message = f"OAUTH2_PROVIDER[{name!r}]: {wrong}"
+            message = f"OAUTH2_PROVIDER[{name!r}]: {problem}"
             yield Error(message, hint=hint, id="django_mcp_oauth.E013")
 
 
@@ -367,10 +367,10 @@ def _template_problem(view: Any) -> Problem:
 
     Django has none outside the admin: the project must have it.
     """
-    made = getattr(view, "view_class", None)
-    if not (isinstance(made, type) and issubclass(made, LoginView)):
+    view_class = getattr(view, "view_class", None)
+    if not (isinstance(view_class, type) and issubclass(view_class, LoginView)):
         return None
-    name = view.view_initkwargs.get("template_name", made.template_name)
+    name = view.view_initkwargs.get("template_name", view_class.template_name)
     try:
         get_template(name)
     except TemplateDoesNotExist:
@@ -390,8 +390,8 @@ def _missing_middleware() -> Iterator[CheckMessage]:
 @register("django_mcp")
 def check_signing_in(**kwargs: Any) -> Sequence[CheckMessage]:
     """Check settings of django-allauth that let users sign in to accounts of others."""
-    there = apps.is_installed("allauth.socialaccount")
-    return [*_email_authentication(), *_login_by_get()] if there else []
+    has_social_accounts = apps.is_installed("allauth.socialaccount")
+    return [*_email_authentication(), *_login_by_get()] if has_social_accounts else []
 
 
 def _email_authentication() -> Iterator[CheckMessage]:
@@ -539,14 +539,16 @@ def _open_registration() -> Iterator[CheckMessage]:
 
     pages = (views.ApplicationRegistration, views.ApplicationUpdate)
     guards = (PermissionRequiredMixin, UserPassesTestMixin)
-    made = {route: getattr(view, "view_class", object) for route, view in _routes(get_resolver())}
-    found = [
+    classes = {
+        route: getattr(view, "view_class", object) for route, view in _routes(get_resolver())
+    }
+    unguarded = [
         route
-        for route, one in made.items()
-        if issubclass(one, pages) and not issubclass(one, guards)
+        for route, view_class in classes.items()
+        if issubclass(view_class, pages) and not issubclass(view_class, guards)
     ]
-    if found:
-        message = f"Any signed-in user can register OAuth clients at /{', /'.join(found)}."
+    if unguarded:
+        message = f"Any signed-in user can register OAuth clients at /{', /'.join(unguarded)}."
         hint = (
             "Remove these pages of django-oauth-toolkit, or use subclasses with "
             "PermissionRequiredMixin. Clients of other users are shown as unverified."
@@ -571,10 +573,12 @@ def _bypassing_name(view: Any) -> str | None:
     """
     from oauth2_provider import views
 
-    made = getattr(view, "view_class", None)
-    if made is None or made.__module__.startswith("django_mcp.oauth."):
+    view_class = getattr(view, "view_class", None)
+    if view_class is None or view_class.__module__.startswith("django_mcp.oauth."):
         return None
-    return next((name for name in BYPASSING_VIEWS if issubclass(made, getattr(views, name))), None)
+    return next(
+        (name for name in BYPASSING_VIEWS if issubclass(view_class, getattr(views, name))), None
+    )
 
 
 def _collisions() -> Iterator[CheckMessage]:

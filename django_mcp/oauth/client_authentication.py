@@ -15,13 +15,12 @@ that are registered by hand have secrets with Django's password hashers, which t
 a second of CPU time even for a wrong secret. Client ids are public, so wrong attempts are limited.
 A right secret is remembered in the cache, so that attackers cannot lock out a client in use.
 
-A secret that is not remembered yet, as after a restart with a cache in memory, is compared like a
-wrong one. So a network's first comparison is limited apart from its further ones: a few networks
-that send many wrong secrets leave the first comparison of other networks free. What remains: wrong
-secrets from ``MAX_NETWORKS`` networks within a window keep an unremembered secret from being
-compared for that window. No limit on the cost prevents that, because nothing but the comparison
-tells a right secret from a wrong one. A cache that outlives restarts and is shared by all processes
-makes the case rare.
+After a restart with a cache in memory, no secret is remembered, and a right one is limited like a
+wrong one. So the first comparison of each network has a limit of its own: a few networks that send
+many wrong secrets cannot use up the first comparisons of other networks. But wrong secrets from
+``MAX_NETWORKS`` networks in one window prevent the comparison of a right secret until the window
+ends, because only the comparison shows which secret is right. This is rare if all processes share a
+cache that is not lost at a restart.
 """
 
 from __future__ import annotations
@@ -106,8 +105,11 @@ def _load_keys(
         return list(cached["keys"])
     host = urlsplit(uri).hostname or ""
     # Take the slots before the lock: a request that waits for the lock occupies a thread too.
-    with _fetch_slot() as free, fetch_slot(host, was_authorized=was_authorized) as also_free:
-        if free and also_free:
+    with (
+        _fetch_slot() as has_toolkit_slot,
+        fetch_slot(host, was_authorized=was_authorized) as has_slot,
+    ):
+        if has_toolkit_slot and has_slot:
             with _locks[hash(uri) % len(_locks)]:
                 _fetch_if_due(uri, cache_key)
     cached = cache.get(cache_key)
@@ -128,10 +130,10 @@ def _fetch(uri: str, cache_key: str) -> None:
         logger.info("Keys of a client unavailable: jwks_uri=%r error=%s", uri, error)
         return
     keys = document.get("keys")
-    found = keys[:MAX_KEYS_IN_SET] if isinstance(keys, list) else []
+    usable = keys[:MAX_KEYS_IN_SET] if isinstance(keys, list) else []
     cache.set(
         cache_key,
-        {"keys": found, "until": time.time() + min(seconds, KEYS_REFRESH_SECONDS)},
+        {"keys": usable, "until": time.time() + min(seconds, KEYS_REFRESH_SECONDS)},
         KEYS_MAX_AGE_SECONDS,
     )
 
@@ -200,12 +202,12 @@ class PrivateKeyJWT(ClientLookup):
             raise AssertionRejected("its type is unknown")
         if self._extract_basic_auth(request) or request.client_secret:
             raise AssertionRejected("the request also has a secret")
-        found = parse_assertion(sent.get("client_assertion", ""))
-        if request.client_id not in (None, "", found.client_id):
+        assertion = parse_assertion(sent.get("client_assertion", ""))
+        if request.client_id not in (None, "", assertion.client_id):
             raise AssertionRejected("it is another client's")
-        if self._load_application(found.client_id, request) is None or not _needs_key(request):
+        if self._load_application(assertion.client_id, request) is None or not _needs_key(request):
             raise AssertionRejected("the client is unknown or has no key")
-        verify(found, request)
+        verify(assertion, request)
 
 
 def _sent_assertion(request: Any) -> dict[str, str]:
@@ -280,30 +282,31 @@ CLAIM_CHECKS = (_subject_problem, _audience_problem, _time_problem, _id_problem)
 # Verifying an assertion.
 
 
-def verify(found: Assertion, request: Any) -> None:
+def verify(assertion: Assertion, request: Any) -> None:
     """Raise ``AssertionRejected`` unless a key of the client has signed it, and it is unused.
 
     The key may have to be fetched. The signature comes first, so that nobody else can use up a
     client's ``jti``.
     """
-    known, kid = profile(request), found.header.get("kid")
-    assert known is not None
-    was_authorized = known.last_authorized is not None
-    keys = find_keys(known.jwks_uri, found.algorithm, kid, was_authorized=was_authorized)
-    if not is_signed(found.text, keys, found.algorithm):
+    client_profile, kid = profile(request), assertion.header.get("kid")
+    assert client_profile is not None
+    was_authorized = client_profile.last_authorized is not None
+    jwks_uri = client_profile.jwks_uri
+    keys = find_keys(jwks_uri, assertion.algorithm, kid, was_authorized=was_authorized)
+    if not is_signed(assertion.text, keys, assertion.algorithm):
         raise AssertionRejected("its signature is not by a key of the client")
-    if not _mark_used(found):
+    if not _mark_used(assertion):
         raise AssertionRejected("its jti was used before")
 
 
-def _mark_used(found: Assertion) -> bool:
+def _mark_used(assertion: Assertion) -> bool:
     """Store the assertion's ``jti`` in the cache until it expires. Return False if it was there.
 
     Return False also if the cache stores nothing. All processes must share the cache.
     """
-    identity = json.dumps([found.client_id, found.claims["jti"]])
+    identity = json.dumps([assertion.client_id, assertion.claims["jti"]])
     cache_key = f"django_mcp.oauth.jti:{hashlib.sha256(identity.encode()).hexdigest()}"
-    seconds = int(found.claims["exp"] - time.time()) + 2 * CLOCK_SKEW_SECONDS
+    seconds = int(assertion.claims["exp"] - time.time()) + 2 * CLOCK_SKEW_SECONDS
     return bool(cache.add(cache_key, True, seconds)) and cache.get(cache_key) is not None
 
 
@@ -333,8 +336,8 @@ def check_hashed_secret(
     remembered = f"django_mcp.oauth.secret:{digest.hexdigest()}"
     if cache.touch(remembered, REMEMBERED_SECONDS):  # a client in use stays remembered
         return True
-    client = hashlib.sha256(stored.encode()).hexdigest()  # the salt makes it unique
-    if not _may_compare(f"secrets:{client}", network):
+    client_key = hashlib.sha256(stored.encode()).hexdigest()  # the salt makes it unique
+    if not _may_compare(f"secrets:{client_key}", network):
         raise TooManyAttempts
     if not compare():
         return False
@@ -342,14 +345,16 @@ def check_hashed_secret(
     return True
 
 
-def _may_compare(client: str, network: str) -> bool:
-    # The network's limit first: a network over its limit must not use up the client's.
-    if not registration_limits.take_slot(f"{client}:{network}", MAX_PER_NETWORK, WINDOW_SECONDS):
+def _may_compare(client_key: str, network: str) -> bool:
+    # The network's limit comes first: a network over its limit must not use up the client's.
+    if not registration_limits.take_slot(
+        f"{client_key}:{network}", MAX_PER_NETWORK, WINDOW_SECONDS
+    ):
         return False
-    if registration_limits.take_slot(f"{client}:{network}:first", 1, WINDOW_SECONDS):
-        return registration_limits.take_slot(f"{client}:first", MAX_NETWORKS, WINDOW_SECONDS)
+    if registration_limits.take_slot(f"{client_key}:{network}:first", 1, WINDOW_SECONDS):
+        return registration_limits.take_slot(f"{client_key}:first", MAX_NETWORKS, WINDOW_SECONDS)
     further = MAX_PER_CLIENT - MAX_NETWORKS
-    return registration_limits.take_slot(f"{client}:again", further, WINDOW_SECONDS)
+    return registration_limits.take_slot(f"{client_key}:again", further, WINDOW_SECONDS)
 
 
 HASH_PREFIX = "sha256:"  # no hasher of Django writes this prefix

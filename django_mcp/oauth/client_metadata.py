@@ -182,10 +182,10 @@ def parse_metadata(document: Any, *, redirect_uris: list[str], auth_method: str)
 
 def string_list(document: dict[str, Any], name: str, default: list[str] | None = None) -> list[str]:
     """Return a member that is a list of strings, or raise ``MetadataError``."""
-    found = document.get(name, default)
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+    value = document.get(name, default)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise MetadataError(f"{name} must be a list of strings")
-    return found
+    return value
 
 
 def printable(text: str, max_length: int) -> str:
@@ -227,10 +227,10 @@ def _jwks_uri(value: Any) -> str:
 
     This server fetches that URL, so only port 443 and hosts of ``CLIENT_HOSTS`` are allowed.
     """
-    if not (found := _link(value)) or urlsplit(found).port not in (None, 443):
+    if not (uri := _link(value)) or urlsplit(uri).port not in (None, 443):
         raise MetadataError(
             f"{AUTH_METHOD_PRIVATE_KEY} needs a jwks_uri that uses https and port 443"
         )
-    if not validate_host(urlsplit(found).hostname or "", settings.CLIENT_HOSTS):
+    if not validate_host(urlsplit(uri).hostname or "", settings.CLIENT_HOSTS):
         raise MetadataError("the host of jwks_uri is not allowed here")
-    return found
+    return uri

@@ -12,9 +12,9 @@ Redirects and long documents are rejected. Only the DNS lookup has the resolver'
 ``fetch_slot`` limits how many documents this process fetches at the same time.
 django-oauth-toolkit has one limit for all clients, ``CIMD_MAX_CONCURRENT_FETCHES``. A few slow
 documents would use that up. So each host and each network of requesters gets only a few slots, and
-some slots are reserved for clients that a user has authorized before. Those are counted separately
-per host and network too. So at a host that many clients share, slow documents of strangers leave
-the slots of authorized clients free.
+some slots are reserved for clients that a user has authorized before. The slots of authorized and
+of other clients are counted separately. So slow documents of unknown clients do not use up the
+slots of authorized clients at the same host.
 """
 
 from __future__ import annotations
@@ -173,12 +173,12 @@ class DocumentFetcher(SafeMetadataFetcher):  # type: ignore[misc]
         return found, _effective_max_age(headers.get("Cache-Control"))
 
 
-def _is_public_unicast(found: str) -> bool:
+def _is_public_unicast(text: str) -> bool:
     """Whether a global address is an ordinary public unicast address.
 
     Other IPv6 ranges embed IPv4 addresses, or were site-local, so they may lead into the network.
     """
-    address = ipaddress.ip_address(found)
+    address = ipaddress.ip_address(text)
     if isinstance(address, ipaddress.IPv6Address):
         if address in NAT64_PREFIX:
             address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
@@ -212,7 +212,7 @@ def fetcher() -> DocumentFetcher:
     return found() if issubclass(found, DocumentFetcher) else DocumentFetcher()
 
 
-# Who may be fetched.
+# Which documents may be fetched.
 
 
 class CIMDPolicy:
@@ -228,18 +228,18 @@ class CIMDPolicy:
             return False
         if not validate_host(host, settings.CLIENT_HOSTS):
             return False
-        known = ClientProfile.objects.filter(client_id=client_id).first()
-        if known is not None and known.blocked is not None:
+        profile = ClientProfile.objects.filter(client_id=client_id).first()
+        if profile is not None and profile.blocked is not None:
             return False
         address = registration_limits.address_digest(str(request.headers.get("REMOTE_ADDR") or ""))
-        was_authorized = known is not None and known.last_authorized is not None
+        was_authorized = profile is not None and profile.last_authorized is not None
         if not _take_slot(request, host, address, was_authorized=was_authorized):
             logger.warning("No slot to fetch a client metadata document: host=%s", host)
             return False
         if COUNTED not in vars(request):  # one request loads its client more than once
             may_fetch = registration_limits.may_fetch(address, client_id if was_authorized else "")
             vars(request)[COUNTED] = may_fetch and (
-                known is not None or registration_limits.ensure_capacity()
+                profile is not None or registration_limits.ensure_capacity()
             )
         return bool(vars(request)[COUNTED])
 
@@ -262,8 +262,8 @@ def _take_slot(request: Any, host: str, address: str, *, was_authorized: bool) -
     stack: ExitStack | None = vars(request).get(SLOTS)
     if stack is None:  # not called inside ``fetching``: only django-oauth-toolkit's limit applies
         return True
-    site = address[:HALF_DIGEST_LENGTH]  # the /48: its owner has many subnets
-    return stack.enter_context(fetch_slot(host, site, was_authorized=was_authorized))
+    network = address[:HALF_DIGEST_LENGTH]  # the /48: its owner has many subnets
+    return stack.enter_context(fetch_slot(host, network, was_authorized=was_authorized))
 
 
 class MCPMetadataFetcher(DocumentFetcher):
@@ -331,27 +331,30 @@ def _store_profile(client_id: str, metadata: ClientMetadata) -> None:
         ClientProfile.objects.get_or_create(
             client_id=client_id, defaults={"source": Source.CIMD, **metadata.columns}
         )
-        known = ClientProfile.objects.select_for_update().get(client_id=client_id)
-        if known.source != Source.CIMD:
+        profile = ClientProfile.objects.select_for_update().get(client_id=client_id)
+        if profile.source != Source.CIMD:
             raise CIMDError("the client was registered in another way")
-        if known.digest != metadata.digest:
-            _revoke_after_change(known, metadata)
+        if profile.digest != metadata.digest:
+            _revoke_after_change(profile, metadata)
         columns = {"fetched": now, **metadata.columns}
-        ClientProfile.objects.filter(pk=known.pk).update(**columns)
+        ClientProfile.objects.filter(pk=profile.pk).update(**columns)
 
 
-def _revoke_after_change(known: ClientProfile, metadata: ClientMetadata) -> None:
+def _revoke_after_change(profile: ClientProfile, metadata: ClientMetadata) -> None:
     now = timezone.now()
-    consents = Consent.objects.filter(client_id=known.client_id, revoked=None)
+    consents = Consent.objects.filter(client_id=profile.client_id, revoked=None)
     logger.warning(
         "Metadata of a client changed, its users are asked for consent again: client_id=%s",
-        known.client_id,
+        profile.client_id,
     )
     consents.update(revoked=now)
-    applications = get_application_model()._default_manager.filter(client_id=known.client_id)
+    applications = get_application_model()._default_manager.filter(client_id=profile.client_id)
     for application in applications.select_for_update():
-        other_key = (known.auth_method, known.jwks_uri) != (metadata.auth_method, metadata.jwks_uri)
+        other_key = (profile.auth_method, profile.jwks_uri) != (
+            metadata.auth_method,
+            metadata.jwks_uri,
+        )
         other_uris = set(application.redirect_uris.split()) != set(metadata.redirect_uris)
         if other_key or other_uris:
-            logger.warning("All tokens of a client revoked: client_id=%s", known.client_id)
+            logger.warning("All tokens of a client revoked: client_id=%s", profile.client_id)
             end_all(application=application)

@@ -107,16 +107,16 @@ def profile(request: Any) -> ClientProfile | None:
     return cached[1]
 
 
-def _is_usable(found: ClientProfile | None) -> bool:
-    if found is None:  # registered by hand, and not used yet
+def _is_usable(client_profile: ClientProfile | None) -> bool:
+    if client_profile is None:  # registered by hand, and not used yet
         return True
-    if found.blocked is not None:
+    if client_profile.blocked is not None:
         return False
-    if found.source != Source.CIMD:
+    if client_profile.source != Source.CIMD:
         return True
-    host = urlsplit(found.client_id).hostname or ""
+    host = urlsplit(client_profile.client_id).hostname or ""
     oldest = timezone.now() - timedelta(seconds=settings.STALE)
-    is_fresh = found.fetched is not None and found.fetched >= oldest
+    is_fresh = client_profile.fetched is not None and client_profile.fetched >= oldest
     return is_fresh and validate_host(host, settings.CLIENT_HOSTS)
 
 

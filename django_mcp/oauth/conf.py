@@ -38,7 +38,7 @@ DEFAULTS: dict[str, Any] = {
     # and whether it is still active.
     "UPSTREAM": None,
 }
-BEHAVIOUR = (
+RFC9700_OPTIONS = (
     "IMPLICIT_GRANT",
     "PASSWORD_GRANT",
     "PKCE_METHOD",
@@ -46,7 +46,12 @@ BEHAVIOUR = (
     "AUTHZ_RESPONSE_ISS",
     "TOKEN_STORAGE",
 )
-SECRETS = ["none", "client_secret_post", "client_secret_basic", "private_key_jwt"]
+TOKEN_ENDPOINT_AUTH_METHODS = [
+    "none",
+    "client_secret_post",
+    "client_secret_basic",
+    "private_key_jwt",
+]
 # Algorithms of ``private_key_jwt`` (RFC 7523). HMAC is missing, because there is no shared secret.
 ASSERTION_ALGORITHMS = ["RS256", "PS256", "ES256", "EdDSA"]
 
@@ -96,10 +101,10 @@ def dot_settings(url: str, **over: Any) -> dict[str, Any]:
         "ALLOW_LOCALHOST_LOOPBACK": True,
         "ALLOW_URI_WILDCARDS": False,
         "ALLOWED_REDIRECT_URI_SCHEMES": ["https", "http", "cursor"],
-        **{f"COMPLIANT_BCP_RFC9700_{name}": True for name in BEHAVIOUR},
+        **{f"COMPLIANT_BCP_RFC9700_{name}": True for name in RFC9700_OPTIONS},
         "OAUTH2_GRANT_TYPES_SUPPORTED": ["authorization_code", "refresh_token"],
         "OAUTH2_RESPONSE_TYPES_SUPPORTED": ["code"],
-        "OAUTH2_TOKEN_ENDPOINT_AUTH_METHODS_SUPPORTED": SECRETS,
+        "OAUTH2_TOKEN_ENDPOINT_AUTH_METHODS_SUPPORTED": TOKEN_ENDPOINT_AUTH_METHODS,
         "DCR_ENABLED": False,
         "CIMD_ENABLED": True,
         "CIMD_METADATA_FETCHER": "django_mcp.oauth.client_metadata_documents.MCPMetadataFetcher",

@@ -322,16 +322,16 @@ class ConnectionsView(View):
 
 def _disconnect_client(user: Any, client_id: str) -> Any:
     """Revoke a client's consents. Return its connection, or None if the user cannot revoke it."""
-    found = next((app for app in connections(user) if app.client_id == client_id), None)
-    if found is None or found.is_machine:
+    app = next((app for app in connections(user) if app.client_id == client_id), None)
+    if app is None or app.is_machine:
         return None
-    revoke_consents(user, found.client_id)
-    return found
+    revoke_consents(user, app.client_id)
+    return app
 
 
 def _revoke_token(user: Any, pk: str) -> Any:
     """Revoke a personal token. Return it, or None if the user has no such token."""
-    found = next((token for token in own_tokens(user) if token.pk == pk), None)
-    if found is not None:
-        revoke(Token.objects.filter(user=user, pk=found.pk))
-    return found
+    token = next((token for token in own_tokens(user) if token.pk == pk), None)
+    if token is not None:
+        revoke(Token.objects.filter(user=user, pk=token.pk))
+    return token

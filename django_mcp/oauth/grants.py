@@ -114,7 +114,7 @@ class CodeRedemption(ResourceIndicators):
     def _save_bearer_token(self, token: Any, request: Any, *args: Any, **kwargs: Any) -> None:
         """Delete the code and store the tokens, in the transaction of django-oauth-toolkit.
 
-        The code goes first. A concurrent request waits for the deleted row until this transaction
+        Delete the code first. A concurrent request waits for the deleted row until this transaction
         ends, and then finds no row. So only one request can issue tokens for the code.
         """
         grant = notes(request).grant
@@ -223,8 +223,8 @@ class RefreshTokenRotation(ResourceIndicators):
         # it, or a client could supply a parameter "refresh_token_instance".
         row = vars(request).setdefault("refresh_token_instance", None)
         try:
-            # The family before any of its rows, as every revocation of a family locks them. Two
-            # orders could cause a deadlock.
+            # Lock the family before any of its rows, as every revocation does. Two orders could
+            # cause a deadlock.
             with lock_family(row.token_family if row else None):
                 super().save_bearer_token(token, request, *args, **kwargs)
         except _Stolen:
@@ -278,7 +278,7 @@ def decide_use(row: Any) -> tuple[RefreshTokenUse, str]:
     grace = timedelta(seconds=settings.REFRESH_GRACE)
     if successor is None or row.revoked + grace <= now:
         return RefreshTokenUse.REVOKE_FAMILY, ""
-    # Not by key, which need not ascend: the model may be the project's own.
+    # Compare the time and not the key: keys of a project's own model may not ascend.
     since = {"created__gte": successor.created}
     issued = RefreshToken.objects.filter(token_family=row.token_family, **since)
     if issued.count() >= MAX_SIBLINGS:
@@ -302,8 +302,8 @@ def _decide_use_locked(row: Any) -> RefreshTokenUse:
 
 def _lock_successor(row: Any) -> bool:
     """Lock the successor's row. Return False if it was used or revoked before it was locked."""
-    found = _successor(row)
-    return found is not None and lock_token(found.pk) and _successor(row) is not None
+    successor = _successor(row)
+    return successor is not None and lock_token(successor.pk) and _successor(row) is not None
 
 
 def _is_expired(row: Any, now: datetime) -> bool:

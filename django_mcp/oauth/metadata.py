@@ -18,7 +18,7 @@ from ..verifiers.protected_resource import (
     published,
     published_scopes,
 )
-from .conf import ASSERTION_ALGORITHMS, SECRETS, issuer, settings
+from .conf import ASSERTION_ALGORITHMS, TOKEN_ENDPOINT_AUTH_METHODS, issuer, settings
 from .scope_grants import default_scopes
 
 PATH = ".well-known/oauth-authorization-server"
@@ -63,7 +63,7 @@ def _scopes() -> list[str]:
 
 def _authentication(at: str) -> Document:
     return {
-        f"{at}_auth_methods_supported": SECRETS,
+        f"{at}_auth_methods_supported": TOKEN_ENDPOINT_AUTH_METHODS,
         f"{at}_auth_signing_alg_values_supported": ASSERTION_ALGORITHMS,
     }
 

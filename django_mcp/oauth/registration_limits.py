@@ -100,7 +100,7 @@ def wait_to_register(address: str) -> int:
             .order_by("-created")
             .values_list("created", flat=True)
         )
-        # If this registration exists, the limit is reached until it leaves the window.
+        # The limit is reached until this registration leaves the window.
         blocking = next(iter(newest[allowed - 1 : allowed]), None)
         seconds_left = 0.0 if blocking is None else (blocking + window - now).total_seconds()
         waits.append(0 if blocking is None else int(seconds_left) + 1)
@@ -229,9 +229,9 @@ def _counted_clients() -> QuerySet[ClientProfile]:
 
 
 def unused_clients(before: datetime) -> QuerySet[ClientProfile]:
-    """Return the clients without authorization, use, consent, code or token, created before that.
+    """Return the unused clients that were created before ``before``, the oldest first.
 
-    The oldest come first.
+    They have no authorization, use, consent, code or token.
     """
     clients = ClientProfile.objects.filter(
         source__in=SELF_REGISTERED,
@@ -290,7 +290,7 @@ def delete_idle(at_most: int = CLIENTS_PER_REGISTRATION) -> int:
 
 
 def delete_if_stale(client_ids: Collection[str]) -> list[str]:
-    """Delete those of these clients that are idle or unused, of any age. Return their ids."""
+    """Delete those of the clients that are idle or unused, of any age. Return their ids."""
     stale = (
         clients.filter(client_id__in=client_ids)
         for clients in (unused_clients(timezone.now()), idle_clients())
@@ -318,7 +318,7 @@ def _delete_locked(stale: QuerySet[ClientProfile], at_most: int, database: str) 
             client_id__in=client_ids, registration_source__in=SELF_REGISTERED
         )
         # Codes and tokens have a foreign key to the application row. Once that row is locked, no
-        # code or token can be inserted. So ``stale`` is evaluated again, and then stays true.
+        # code or token can be inserted, and a client that ``stale`` still selects stays stale.
         list(applications.select_for_update().values_list("pk"))
         client_ids = [row.client_id for row in stale.filter(client_id__in=client_ids)]
         applications.filter(client_id__in=client_ids).delete()

@@ -30,7 +30,7 @@ from .models import ClientProfile, Source
 if TYPE_CHECKING:
     from ..declarations.server import Server
 
-_NAME = "_mcp_notes"
+_NOTES_ATTRIBUTE = "_mcp_notes"
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class RequestNotes:
 
 
 def notes(request: Any) -> RequestNotes:
-    found: RequestNotes = vars(request).setdefault(_NAME, RequestNotes())
+    found: RequestNotes = vars(request).setdefault(_NOTES_ATTRIBUTE, RequestNotes())
     return found
 
 

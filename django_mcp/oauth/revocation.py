@@ -43,7 +43,7 @@ MAX_PASSES = 10  # passes that look for refresh tokens issued during the previou
 
 
 def end_family(family: uuid.UUID | None) -> None:
-    """Revoke every token of a family: all that came of one code."""
+    """Revoke every token of a family: all tokens that were issued for one code."""
     if family is not None:
         with lock_family(family):
             tokens = get_refresh_token_model().objects.filter(token_family=family)
@@ -53,12 +53,15 @@ def end_family(family: uuid.UUID | None) -> None:
 
 @contextmanager
 def lock_family(family: uuid.UUID | None) -> Iterator[None]:
-    """Open a transaction that locks a token family: no other can issue or revoke its tokens."""
-    first = _first(family)
+    """Open a transaction that locks a token family.
+
+    No other transaction can issue or revoke its tokens meanwhile.
+    """
+    first = _first_pk(family)
     with _transaction():
         # The first row may be deleted while we wait for its lock: then the next one is first.
         while first is not None and not lock_token(first):
-            first = _first(family)
+            first = _first_pk(family)
         yield
 
 
@@ -70,8 +73,8 @@ def lock_token(pk: Any) -> bool:
     return bool(get_refresh_token_model().objects.filter(pk=pk).update(updated=F("updated")))
 
 
-def _first(family: uuid.UUID | None) -> Any:
-    """Return the primary key of the family's oldest row; None without a family."""
+def _first_pk(family: uuid.UUID | None) -> Any:
+    """Return the smallest primary key of the family's rows; None without rows or a family."""
     rows = get_refresh_token_model().objects.filter(token_family=family)
     return None if family is None else rows.order_by("pk").values_list("pk", flat=True).first()
 
@@ -79,8 +82,8 @@ def _first(family: uuid.UUID | None) -> Any:
 def revoke_client(client_id: str) -> int:
     """Revoke a client's consents, codes and tokens of all users.
 
-    Return how many refresh tokens were live. The client may ask users again. To prevent that, set
-    ``ClientProfile.blocked``.
+    Return how many refresh tokens were revoked. The client may ask users again. To prevent that,
+    set ``ClientProfile.blocked``.
     """
     client = get_application_model().objects.filter(client_id=client_id).first()
     with _transaction():
@@ -91,20 +94,20 @@ def revoke_client(client_id: str) -> int:
 def revoke_consents(user: Any, client_id: str) -> int:
     """Revoke a client's consents, codes and tokens of one user.
 
-    Return how many refresh tokens were live.
+    Return how many refresh tokens were revoked.
     """
     client = get_application_model().objects.filter(client_id=client_id).first()
     with _transaction():
-        given = Consent.objects.filter(user=user, client_id=client_id, revoked=None)
-        given.update(revoked=timezone.now())
+        consents = Consent.objects.filter(user=user, client_id=client_id, revoked=None)
+        consents.update(revoked=timezone.now())
         return end_all(user=user, application=client) if client else 0
 
 
 def revoke_user(user: Any) -> int:
     """Revoke all consents, codes and tokens of a user that are for MCP servers.
 
-    Return how many refresh tokens were live. Clients of the project's other APIs keep their tokens.
-    All codes of the user are deleted.
+    Return how many refresh tokens were revoked. Clients of the project's other APIs keep their
+    tokens. All codes of the user are deleted.
     """
     with _transaction():
         _grants(user=user).delete()
@@ -133,23 +136,23 @@ def _transaction() -> Any:
     return transaction.atomic(using=router.db_for_write(get_access_token_model()))
 
 
-def _grants(**which: Any) -> QuerySet[Any]:
-    found: QuerySet[Any] = get_grant_model().objects.filter(**which)
-    return found
+def _grants(**lookups: Any) -> QuerySet[Any]:
+    grants: QuerySet[Any] = get_grant_model().objects.filter(**lookups)
+    return grants
 
 
-def end_all(**which: Any) -> int:
-    """Revoke the codes and tokens that match ``which``, in the caller's transaction.
+def end_all(**lookups: Any) -> int:
+    """Revoke the codes and tokens that match ``lookups``, in the caller's transaction.
 
-    Return how many refresh tokens were live. If there was nothing to revoke, other processes are
-    not notified.
+    Return how many refresh tokens were revoked. If there was nothing to revoke, other processes
+    are not notified.
     """
-    _grants(**which).delete()
-    ended, gone = _revoke_tokens(get_refresh_token_model().objects.filter(**which))
-    others = _delete_access_tokens(get_access_token_model().objects.filter(**which))
-    if ended or gone or others:
-        _notify_processes(*(which[name] for name in ("user",) if name in which))
-    return ended
+    _grants(**lookups).delete()
+    revoked, deleted = _revoke_tokens(get_refresh_token_model().objects.filter(**lookups))
+    deleted += _delete_access_tokens(get_access_token_model().objects.filter(**lookups))
+    if revoked or deleted:
+        _notify_processes(*(lookups[name] for name in ("user",) if name in lookups))
+    return revoked
 
 
 def _notify_processes(*users: Any) -> None:

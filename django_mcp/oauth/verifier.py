@@ -97,18 +97,18 @@ def _by_checksum(
     checksums: Sequence[str], token_model: Any, user_model: Any, with_binding: bool
 ) -> QuerySet[Any]:
     all_tokens, visible_users = _querysets(token_model, user_model)
-    found = all_tokens.filter(token_checksum__in=checksums)
+    tokens = all_tokens.filter(token_checksum__in=checksums)
     if visible_users.query.where:
-        found = found.filter(owned_by(visible_users))
-    found = found.annotate(
+        tokens = tokens.filter(owned_by(visible_users))
+    tokens = tokens.annotate(
         is_blocked=Exists(blocked()), has_profile=Exists(profiles()),
         last_used=Subquery(profiles().values("last_used")[:1]),
     )  # fmt: skip
-    names = ["token_checksum", *_names(), "is_blocked", "has_profile", "last_used"]
+    names = ["token_checksum", *_selected_columns(), "is_blocked", "has_profile", "last_used"]
     if with_binding:
-        found = found.annotate(**_binding_columns())
+        tokens = tokens.annotate(**_binding_columns())
         names += BINDING
-    rows: QuerySet[Any] = found.values_list(*names)
+    rows: QuerySet[Any] = tokens.values_list(*names)
     return rows
 
 
@@ -124,28 +124,36 @@ def _related() -> dict[str, type[models.Model]]:
     return {"user": user, "application": get_application_model(), "application__user": user}
 
 
-def _names() -> Iterator[str]:
+def _selected_columns() -> Iterator[str]:
     yield from TOKEN_COLUMNS
     for lookup, model in _related().items():
         yield from (f"{lookup}__{name}" for name in column_names(model))
 
 
-def _found(
+def _make_found_token(
     alias: str, row: Sequence[Any] | None, related: Sequence[type[models.Model]]
 ) -> FoundToken | None:
     if row is None:
         return None
     values = iter(row)
-    own: list[Any] = [next(values) for _ in TOKEN_COLUMNS]
-    made: Iterator[Any] = (instance(model, alias, values) for model in related)
-    user, application, owner = made
+    token_values: list[Any] = [next(values) for _ in TOKEN_COLUMNS]
+    objects: Iterator[Any] = (instance(model, alias, values) for model in related)
+    user, application, owner = objects
     if owner is not None:
         # Fills the cache of the foreign key: no further query. An assignment would ask the routers.
         application._meta.get_field("user").set_cached_value(application, owner)
     is_blocked, has_profile, last_used, *binding = values
     client_last_used = last_used or NEVER if has_profile else None
     return FoundToken._make(
-        (*own, user, application, owner, is_blocked, client_last_used, *(binding or (None, None)))
+        (
+            *token_values,
+            user,
+            application,
+            owner,
+            is_blocked,
+            client_last_used,
+            *(binding or (None, None)),
+        )
     )
 
 
@@ -183,7 +191,7 @@ class OAuthTokens(RowVerifier):
             is_constant=is_constant,
         )  # fmt: skip
         related = tuple(_related().values())
-        return [_found(alias, row, related) for row in rows]
+        return [_make_found_token(alias, row, related) for row in rows]
 
     def principal_of(self, row: FoundToken, server: Server) -> Principal | None:
         """Return the principal of a token's row; None if the token is not valid at ``server``."""

@@ -24,23 +24,23 @@ INCLUDE = 'path("", include("django_mcp.verifiers.urls")), first in ROOT_URLCONF
 def messages() -> Sequence[CheckMessage]:
     """Return the warnings and errors of the verifiers in the setting ``VERIFIERS``."""
     try:
-        found = verifiers()
+        configured = verifiers()
     except Exception:  # a verifier may raise anything
         return []
-    external = any(isinstance(verifier, ExternalTokens) for verifier in found)
+    external = any(isinstance(verifier, ExternalTokens) for verifier in configured)
     return [
-        *_renamed_method(found),
+        *_renamed_method(configured),
         *(_unpublished_issuer() if external else ()),
-        *_after_introspection(found),
+        *_after_introspection(configured),
     ]
 
 
-def _renamed_method(found: Sequence[Any]) -> Iterator[CheckMessage]:
+def _renamed_method(configured: Sequence[Any]) -> Iterator[CheckMessage]:
     """Find verifiers with ``standing``, which is now ``still_valid``.
 
     Nothing would call ``standing``, so revoked tokens would not close streams and calls.
     """
-    for verifier in found:
+    for verifier in configured:
         if callable(getattr(verifier, "standing", None)) and not isinstance(
             verifier, RevokingVerifier
         ):
@@ -62,14 +62,14 @@ def _unpublished_issuer() -> Iterator[CheckMessage]:
         yield Warning(message, hint=INCLUDE, id="django_mcp.W170")
 
 
-def _after_introspection(found: Sequence[Any]) -> Iterator[CheckMessage]:
+def _after_introspection(configured: Sequence[Any]) -> Iterator[CheckMessage]:
     """Find verifiers after an ``IntrospectedTokens``, which sends unknown tokens to its issuer.
 
     If that issuer does not respond, the verifiers after it are not asked either.
     """
     from .introspection import IntrospectedTokens
 
-    introspects = [isinstance(verifier, IntrospectedTokens) for verifier in found]
+    introspects = [isinstance(verifier, IntrospectedTokens) for verifier in configured]
     if True in introspects and not all(introspects[introspects.index(True) :]):
         message = "VERIFIERS has others after an IntrospectedTokens: it sends their tokens away."
         hint = "Put verifiers that introspect at the end."

@@ -111,7 +111,8 @@ class IntrospectedTokens(ExternalTokens):
         digest = hashlib.sha256(token.encode()).hexdigest()
         if (cached := self._memory.get(digest)) is not None:
             return cached
-        # One that our own verifier refused may still be good for another server or another API.
+        # Do not send a token of this site to the issuer, even one that our own verifier has just
+        # rejected: it may be valid at another server or API.
         if await threads.lookups.run(is_issued_here, token, digest):
             return {"active": False}
         # Another request may have been answered while this one looked that up.
@@ -127,9 +128,9 @@ class IntrospectedTokens(ExternalTokens):
         """Ask the issuer, and cache the response. Blocks; it runs in a thread."""
         form = {"token": token, "token_type_hint": "access_token"}
         endpoint = self._endpoint or self._discovery.endpoint("introspection_endpoint")
-        began = time.monotonic()
+        sent_at = time.monotonic()
         response = fetch(endpoint, form, self._authorization)
-        self._memory.store(digest, response, began)
+        self._memory.store(digest, response, sent_at)
         return response
 
 
@@ -154,8 +155,8 @@ def is_issued_here(token: str, digest: str) -> bool:
         stored.append((apps.get_model("django_mcp_oauth", "RedeemedCode"), {"digest": digest}))
     # Use the primary database: a lagging replica does not have a token that was just issued.
     return any(
-        one._default_manager.using(router.db_for_write(one)).filter(**lookup).exists()
-        for one, lookup in stored
+        model._default_manager.using(router.db_for_write(model)).filter(**lookup).exists()
+        for model, lookup in stored
     )
 
 
@@ -178,12 +179,12 @@ class IntrospectionCache:
         self._lock = threading.Lock()
 
     def get(self, digest: str) -> dict[str, Any] | None:
-        response, asked = self._responses.get(digest, (None, 0.0))
-        return response if time.monotonic() - asked < self._seconds else None
+        response, sent_at = self._responses.get(digest, (None, 0.0))
+        return response if time.monotonic() - sent_at < self._seconds else None
 
-    def store(self, digest: str, response: dict[str, Any], asked: float) -> None:
+    def store(self, digest: str, response: dict[str, Any], sent_at: float) -> None:
         with self._lock:
             self._responses.pop(digest, None)
-            self._responses[digest] = response, asked
+            self._responses[digest] = response, sent_at
             while len(self._responses) > MAX_CACHED_RESPONSES:
                 del self._responses[next(iter(self._responses))]

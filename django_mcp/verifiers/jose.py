@@ -86,7 +86,9 @@ def _is_for_signatures(jwk: dict[str, Any]) -> bool:
 
 
 def _is_long(jwk: dict[str, Any]) -> bool:
-    return any(len(str(jwk.get(name, ""))) > most for name, most in MAX_MEMBER_LENGTHS.items())
+    return any(
+        len(str(jwk.get(name, ""))) > max_length for name, max_length in MAX_MEMBER_LENGTHS.items()
+    )
 
 
 # Tokens.

@@ -140,8 +140,8 @@ def _keys_url(issuer: str, jwks_uri: str | None) -> Callable[[], str]:
     if jwks_uri is None:
         discovery = Discovery(issuer)
         return lambda: discovery.endpoint("jwks_uri")
-    given = checked_url(jwks_uri, "jwks_uri")
-    return lambda: given
+    url = checked_url(jwks_uri, "jwks_uri")
+    return lambda: url
 
 
 # Keys of an issuer.
@@ -166,18 +166,18 @@ class IssuerKeys:
         self._last_attempt = -math.inf  # monotonic time of the last fetch, also of a failed one
 
     async def find_keys(self, algorithm: str, kid: str | None) -> list[JWK]:
-        """Return the keys that fit a signature; maybe none. Raise ``Busy`` if that is not known.
+        """Return the keys that fit a signature; maybe none. Raise ``Busy`` if the keys are unknown.
 
         Fetch the keys if they are old or none fits. If an old key fits and the last fetch failed,
         do not wait for the new fetch.
         """
-        found = self._fitting_keys(algorithm, kid)
-        if not found or self._age() > REFRESH_AFTER_SECONDS:
-            await self._refresh_keys(wait=not (found and self._has_failed()))
-            found = self._fitting_keys(algorithm, kid)
-        if not found and self._age() > FETCH_INTERVAL_SECONDS:
+        fitting = self._fitting_keys(algorithm, kid)
+        if not fitting or self._age() > REFRESH_AFTER_SECONDS:
+            await self._refresh_keys(wait=not (fitting and self._has_failed()))
+            fitting = self._fitting_keys(algorithm, kid)
+        if not fitting and self._age() > FETCH_INTERVAL_SECONDS:
             raise Busy(CANNOT_VERIFY)
-        return found
+        return fitting
 
     def _has_failed(self) -> bool:
         """Whether the last fetch failed."""

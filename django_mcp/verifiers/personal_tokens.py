@@ -120,8 +120,8 @@ def _with_visible_users(tokens: QuerySet[Any]) -> QuerySet[Any]:
 
 def _rejection_reason(token: Token, server: Server, now: datetime) -> str | None:
     """Return why a token is not valid on ``server``, or None. Clients do not receive the reason."""
-    if (found := state(token, now)) != VALID:
-        return found
+    if (reason := state(token, now)) != VALID:
+        return reason
     if token.server not in ("", server.name):
         return f"for the server {token.server!r}, not for {server.name!r}"
     return None

@@ -51,12 +51,12 @@ def cors(*methods: str) -> Callable[[View], View]:
 
     def decorate(view: View) -> View:
         @wraps(view)
-        def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if request.method == "OPTIONS":
                 return _allow_all_origins(_options(request, methods))
             return _allow_all_origins(view(request, *args, **kwargs))
 
-        return answer
+        return wrapper
 
     return decorate
 
@@ -142,9 +142,9 @@ def resource(server: Server) -> str:
 
 @lru_cache(maxsize=64)
 def _resource(url: str, prefix: str | None, path: str) -> str:
-    found = canonical(_below(url, prefix, escape_uri_path(path)))
-    assert found is not None, "manage.py check refuses such a URL"
-    return found
+    identifier = canonical(_below(url, prefix, escape_uri_path(path)))
+    assert identifier is not None, "manage.py check refuses such a URL"
+    return identifier
 
 
 def served() -> dict[str, Server]:
@@ -243,13 +243,13 @@ def protected_resource(suffix: str) -> Document | None:
     None if no server is at that path. Clients compare ``resource`` with the URL that they were
     given, so it ends in a slash if the requested path does.
     """
-    found = {urlsplit(name).path: server for name, server in served().items()}
-    server = found.get(escape_uri_path(suffix.removesuffix("/")))
+    servers_by_path = {urlsplit(name).path: server for name, server in served().items()}
+    server = servers_by_path.get(escape_uri_path(suffix.removesuffix("/")))
     if server is not None:
         document = protected_resource_metadata(server)
         return document and document | {"resource": _with_slash_of(document["resource"], suffix)}
-    is_only = suffix in ("", "/") and len(found) == 1
-    return protected_resource_metadata(*found.values()) if is_only else None
+    is_only = suffix in ("", "/") and len(servers_by_path) == 1
+    return protected_resource_metadata(*servers_by_path.values()) if is_only else None
 
 
 def _with_slash_of(name: str, suffix: str) -> str:

@@ -82,7 +82,7 @@ class Readiness:
 
     def __init__(self) -> None:
         self._checking: asyncio.Task[None] | None = None
-        self._checked_at, self._found = -math.inf, ""
+        self._checked_at, self._last_problem = -math.inf, ""
         self._logged: tuple[str, ...] = ()
 
     async def problems(self) -> tuple[str, ...]:
@@ -106,16 +106,16 @@ class Readiness:
             done, _ = await asyncio.wait([self._checking], timeout=TIMEOUT_SECONDS)
             if not done:
                 return "database"
-        return self._found
+        return self._last_problem
 
     async def _check_database(self) -> None:
         try:
-            self._found = await threads.lookups.run(_migration_problem)
+            self._last_problem = await threads.lookups.run(_migration_problem)
         except Busy:
-            self._found = "threads"
+            self._last_problem = "threads"
         except Exception as error:
             logger.warning("A database cannot be queried: %s", error)
-            self._found = "database"
+            self._last_problem = "database"
         finally:
             self._checked_at, self._checking = asyncio.get_running_loop().time(), None
 
@@ -133,7 +133,7 @@ def _local_problems() -> Iterator[str]:
         yield "heartbeat"
 
 
-# In a thread.
+# Queries, which run in a thread.
 
 
 def _migration_problem() -> str:

@@ -124,11 +124,11 @@ def _login_page() -> str | None:
     If LOGIN_URL is Django's default and no URL pattern matches it, return the admin's login page.
     """
     try:
-        chosen = resolve_url(django_settings.LOGIN_URL)
+        login = resolve_url(django_settings.LOGIN_URL)
     except NoReverseMatch:
         return _reverse_or_none("admin:login")
-    if django_settings.LOGIN_URL != global_settings.LOGIN_URL or _resolves(chosen):
-        return chosen
+    if django_settings.LOGIN_URL != global_settings.LOGIN_URL or _resolves(login):
+        return login
     return _reverse_or_none("admin:login")
 
 
@@ -158,14 +158,14 @@ def admin_url(user: Any) -> str | None:
 
 def token_url(user: Any) -> str | None:
     """Return the URL of the admin's form for a token; None for users who may not add tokens."""
-    may = _is_staff(user) and user.has_perm("django_mcp.add_token")
-    return _reverse_or_none("admin:django_mcp_token_add") if may else None
+    may_add = _is_staff(user) and user.has_perm("django_mcp.add_token")
+    return _reverse_or_none("admin:django_mcp_token_add") if may_add else None
 
 
 def inspector_url(user: Any, server: Server) -> str | None:
     """Return the URL of the admin's inspector; None for users who may not use it."""
-    may = _is_staff(user) and user.has_perm("django_mcp.use_inspector")
-    found = _reverse_or_none("admin:django_mcp_inspector_changelist") if may else None
+    may_use = _is_staff(user) and user.has_perm("django_mcp.use_inspector")
+    found = _reverse_or_none("admin:django_mcp_inspector_changelist") if may_use else None
     return found and f"{found}?{urlencode({'server': server.name})}"
 
 
@@ -274,24 +274,24 @@ def _resource(resource: Resource) -> PageEntry:
     return _entry(resource, address=resource.uri, notes=notes, takes=takes, gives=gives)
 
 
-def _takes(thing: Prompt | Resource | Tool) -> list[PropertyLine]:
-    return lines(thing._arguments.schema, translated=True)
+def _takes(declaration: Prompt | Resource | Tool) -> list[PropertyLine]:
+    return lines(declaration._arguments.schema, translated=True)
 
 
-def _needs(thing: Declaration) -> Iterator[str]:
-    for need in thing.needs:
+def _needs(declaration: Declaration) -> Iterator[str]:
+    for need in declaration.needs:
         yield str(NEEDS.get(need.partition(".")[0], need))
 
 
-def _entry(thing: Declaration, **more: Any) -> PageEntry:
-    summary, _, rest = paragraphs(thing.description).partition("\n\n")
+def _entry(declaration: Declaration, **more: Any) -> PageEntry:
+    summary, _, rest = paragraphs(declaration.description).partition("\n\n")
     return PageEntry(
-        anchor=f"{thing._kind.replace(' ', '-')}-{thing.name}",
-        name=thing.name,
-        title=str(thing.title or ""),
+        anchor=f"{declaration._kind.replace(' ', '-')}-{declaration.name}",
+        name=declaration.name,
+        title=str(declaration.title or ""),
         summary=summary,
         more=rest,
-        icon=icon(thing.icons),
+        icon=icon(declaration.icons),
         **more,
     )
 
@@ -329,29 +329,30 @@ def page(request: HttpRequest, server: Server) -> HttpResponse:
     Without the permission in ``Server.page``, an anonymous visitor is redirected to the login page.
     Raise ``PermissionDenied`` if the project has no login page, or if the visitor is signed in.
     """
-    asked = Request(principal(request), server, host=request.get_host())
-    with surrounded(asked):
+    mcp_request = Request(principal(request), server, host=request.get_host())
+    with surrounded(mcp_request):
         is_allowed = (  # never None: ``routing`` creates a page only with a permission
-            server.page is not None and permissions.decide_permission(server.page, asked).allowed
+            server.page is not None
+            and permissions.decide_permission(server.page, mcp_request).allowed
         )
     if not is_allowed:
-        return _login_or_403(request, asked)
-    return _response(*_render(context(request, asked)))
+        return _login_or_403(request, mcp_request)
+    return _response(*_render(context(request, mcp_request)))
 
 
-def _login_or_403(request: HttpRequest, asked: Request) -> HttpResponse:
+def _login_or_403(request: HttpRequest, mcp_request: Request) -> HttpResponse:
     login = login_url(request)
-    if login is None or asked.principal.is_authenticated:
+    if login is None or mcp_request.principal.is_authenticated:
         raise PermissionDenied
     return HttpResponseRedirect(login)
 
 
-def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
+def context(request: HttpRequest, mcp_request: Request) -> dict[str, Any]:
     """Return the template's context."""
-    server, user = asked.server, asked.user
-    found = sections(usable(asked))
+    server, user = mcp_request.server, mcp_request.user
+    found = sections(usable(mcp_request))
     # Only visitors who could get the instructions as a client see them.
-    may_read_instructions = bool(found) or asked.principal.is_authenticated
+    may_read_instructions = bool(found) or mcp_request.principal.is_authenticated
     url = address(server)
     return {
         "server": server,
@@ -364,14 +365,14 @@ def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
         "website": _web_url(server.website),
         "url": url,
         "sse_url": sse_address(server),
-        "visitor": user if asked.principal.is_authenticated else None,
+        "visitor": user if mcp_request.principal.is_authenticated else None,
         "login_url": login_url(request),
         **_signing_out(request, user),
         "admin_url": admin_url(user),
         "connections_url": connections_url(user),
         "token_url": token_url(user),
         "inspector_url": inspector_url(user, server),
-        "token_command": token_command(user) if _shows_commands(asked) else None,
+        "token_command": token_command(user) if _shows_commands(mcp_request) else None,
         "connection_methods": connection_methods(server, url),
         "is_open": is_open(server),
         "signs_in": signs_in(server),
@@ -393,9 +394,9 @@ def _web_url(url: str | None) -> str | None:
     return url if url and url.lower().startswith(("https://", "http://")) else None
 
 
-def _shows_commands(asked: Request) -> bool:
+def _shows_commands(mcp_request: Request) -> bool:
     """Whether the page shows commands: only to signed-in users, or with DEBUG."""
-    return asked.principal.is_authenticated or django_settings.DEBUG
+    return mcp_request.principal.is_authenticated or django_settings.DEBUG
 
 
 def _other_origin(request: HttpRequest) -> str:

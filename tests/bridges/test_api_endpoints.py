@@ -10,7 +10,7 @@ from django import forms
 from django_mcp.bridges.api_endpoints import (
     _parameters_of_form_field,
     attribute_chains,
-    functions_in,
+    chains_of_functions,
 )
 from django_mcp.bridges.api_tools import QueryParameter, query_string
 
@@ -83,7 +83,7 @@ def closed_over(function):
 
 @pytest.mark.parametrize("decorator", [decorated, closed_over])
 def test_decorated_functions_are_looked_into(decorator):
-    chains = {one for found in functions_in(decorator(View.create)) for one in found}
+    chains = {one for found in chains_of_functions(decorator(View.create)) for one in found}
     assert ("super", "create") in chains
 
 

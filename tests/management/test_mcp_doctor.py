@@ -434,7 +434,7 @@ def test_token_is_not_sent_over_plain_http(monkeypatch, token):
         raise ssl.SSLError("enough")
 
     visiting = LiveChecks("http://shop.example/mcp", token, TIMEOUT_SECONDS)
-    monkeypatch.setattr(type(visiting.wire), "ask", ask)
+    monkeypatch.setattr(type(visiting.client), "ask", ask)
     with pytest.raises(ssl.SSLError):
         list(visiting.findings())
     assert heard and all("Authorization" not in headers for headers in heard)

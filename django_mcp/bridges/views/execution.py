@@ -106,9 +106,9 @@ class ViewResponse:
 
         None if the response is no redirect, or if its ``Location`` is not a valid URL.
         """
-        there = self.response.get("Location") if self.status in REDIRECTS else None
+        location = self.response.get("Location") if self.status in REDIRECTS else None
         try:
-            return there and urljoin(self.request.build_absolute_uri(), there)
+            return location and urljoin(self.request.build_absolute_uri(), location)
         except ValueError:  # urljoin cannot parse it
             return None
 
@@ -229,10 +229,10 @@ def _redirect_target(answer: ViewResponse, views: Collection[str]) -> Target | N
 
 
 def _target_of_redirect(answer: ViewResponse) -> Target | None:
-    there, ours = urlsplit(str(answer.leads_to)), urlsplit(answer.request.build_absolute_uri())
-    if (there.scheme, there.netloc) != (ours.scheme, ours.netloc):
+    target, ours = urlsplit(str(answer.leads_to)), urlsplit(answer.request.build_absolute_uri())
+    if (target.scheme, target.netloc) != (ours.scheme, ours.netloc):
         return None
-    if len(there.query) > MAX_QUERY_STRING_BYTES:  # such a request would raise InvalidArguments
+    if len(target.query) > MAX_QUERY_STRING_BYTES:  # such a request would raise InvalidArguments
         return None
-    path = path_info(there.path)
-    return None if path is None else target_at(path, there.query)
+    path = path_info(target.path)
+    return None if path is None else target_at(path, target.query)

@@ -55,10 +55,10 @@ class CallSession(SessionBase):
     def __init__(self, user: Any) -> None:
         super().__init__()
         self._session_cache = dict(_signed_in(user))
-        self.begun = SESSION_KEY in self._session_cache
+        self.was_signed_in = SESSION_KEY in self._session_cache
         # Signed-in users need a session key: without one, code that tells visitors apart by
         # ``session_key`` would take all of them for the same visitor.
-        if self.begun:
+        if self.was_signed_in:
             self.create()
 
     @property
@@ -67,7 +67,7 @@ class CallSession(SessionBase):
 
         Reading this marks the session as accessed, so that responses vary by cookie.
         """
-        return SESSION_KEY not in self and self.begun
+        return SESSION_KEY not in self and self.was_signed_in
 
     def exists(self, session_key: str | None = None) -> bool:
         return False
@@ -171,7 +171,7 @@ class ViewRequest(WSGIRequest):
                 f"The arguments make a query string of {len(target.query)} bytes. It may have "
                 f"{MAX_QUERY_STRING_BYTES}. Send shorter or fewer values."
             )
-        super().__init__(environ(request) | _about(request, target, body, self.accept))
+        super().__init__(environ(request) | _view_environ(request, target, body, self.accept))
         self.mcp, self.target, self.call_session = request, target, session
         self.failed: Exception | None = None
         self.reached = False
@@ -237,7 +237,9 @@ class ViewRequest(WSGIRequest):
         vars(self)["session"] = given
 
 
-def _about(request: Request, target: Target, body: Body | None, accept: str) -> dict[str, Any]:
+def _view_environ(
+    request: Request, target: Target, body: Body | None, accept: str
+) -> dict[str, Any]:
     posted = body or Body()
     found = {
         "REQUEST_METHOD": "GET" if body is None else body.method,
@@ -404,12 +406,12 @@ def multipart(data: Mapping[str, list[str]], files: MultiValueDict[str, Any]) ->
         for file in uploads:
             header = f'name="{_escape_quotes(name)}"; filename="{_escape_quotes(file.name)}"'
             parts.append((f"{header}\r\nContent-Type: {file.content_type}", file.read()))
-    opened = [
+    encoded_parts = [
         f"--{boundary}\r\nContent-Disposition: form-data; {about}\r\n\r\n".encode() + value
         for about, value in parts
     ]
-    whole = b"\r\n".join([*opened, f"--{boundary}--\r\n".encode()])
-    return whole, f"multipart/form-data; boundary={boundary}"
+    body = b"\r\n".join([*encoded_parts, f"--{boundary}--\r\n".encode()])
+    return body, f"multipart/form-data; boundary={boundary}"
 
 
 def _escape_quotes(text: str) -> str:

@@ -120,12 +120,12 @@ class Route:
         methods = (getattr(self.view_class, name, None) for name in ("dispatch", "get", "post"))
         return [*dict.fromkeys(_permissions_in([self.callback, *methods]))]
 
-    def made(self) -> Any:
+    def make_view(self) -> Any:
         """Return an instance of the view's class without a request."""
         return self.view_class(**self.callback.view_initkwargs)  # type: ignore[attr-defined]
 
     @property
-    def words(self) -> str | None:
+    def docstring(self) -> str | None:
         """The docstring of a view, or None. Those of Django's own views are ignored."""
         view = self.view_class or self.callback
         ours = not str(getattr(view, "__module__", "")).startswith("django.")
@@ -257,44 +257,50 @@ def path_info(url: str) -> str | None:
 
 # Reading the URLconf.
 
-Ways = list[dict[str, Any]]
+ArgumentSets = list[dict[str, Any]]  # converters by argument name
 
 
 def _patterns(
-    resolver: Any, outer: tuple[Any, ...], spaces: tuple[str, ...], route: str, before: Ways
+    resolver: Any,
+    outer: tuple[Any, ...],
+    namespaces: tuple[str, ...],
+    route: str,
+    before: ArgumentSets,
 ) -> Iterator[tuple[Any, Pattern]]:
     """Yield each pattern with its URL name, or with its callback if it has no name.
 
     ``outer`` are the resolvers below the root that lead to ``resolver``, and itself.
     """
     for entry in resolver.url_patterns:
-        here, ways = route + _text(entry.pattern), _ways(entry.pattern)
+        full_route = route + _text(entry.pattern)
+        argument_sets = _combine(before, _argument_sets(entry.pattern))
         entries = (*outer, entry)
         if isinstance(entry, URLResolver):
-            inner = (*spaces, entry.namespace) if entry.namespace else spaces
-            yield from _patterns(entry, entries, inner, here, _combine(before, ways))
-        elif isinstance(entry, URLPattern) and (entry.name or not spaces):
-            name = ":".join((*spaces, entry.name)) if entry.name else entry.callback
-            for way in _combine(before, ways):
-                yield name, Pattern(here, entry.callback, way, UNNAMED not in way, entries)
+            inner = (*namespaces, entry.namespace) if entry.namespace else namespaces
+            yield from _patterns(entry, entries, inner, full_route, argument_sets)
+        elif isinstance(entry, URLPattern) and (entry.name or not namespaces):
+            name = ":".join((*namespaces, entry.name)) if entry.name else entry.callback
+            for arguments in argument_sets:
+                is_named = UNNAMED not in arguments
+                yield name, Pattern(full_route, entry.callback, arguments, is_named, entries)
 
 
-UNNAMED = "_"
+UNNAMED = "_"  # stands for all groups that have no name
 
 
-def _combine(before: Ways, after: Ways) -> Ways:
+def _combine(before: ArgumentSets, after: ArgumentSets) -> ArgumentSets:
     return [{**first, **then} for first, then in product(before, after)]
 
 
-def _ways(pattern: Any) -> Ways:
+def _argument_sets(pattern: Any) -> ArgumentSets:
     """Return the sets of arguments with which a pattern can be reversed."""
     if not isinstance(pattern, RegexPattern):
         return [dict(pattern.converters)]
     names = [parameters for _, parameters in normalize(pattern.regex.pattern)]
-    ways = [{UNNAMED if re.match(r"_\d", name) else name: GROUP for name in one} for one in names]
+    found = [{UNNAMED if re.match(r"_\d", name) else name: GROUP for name in one} for one in names]
     # groups that normalize() drops, such as those of an alternative
-    dropped = set(pattern.regex.groupindex).difference(*ways)
-    return [way | dict.fromkeys([UNNAMED] if dropped else [], GROUP) for way in ways]
+    dropped = set(pattern.regex.groupindex).difference(*found)
+    return [arguments | dict.fromkeys([UNNAMED] if dropped else [], GROUP) for arguments in found]
 
 
 def _text(pattern: Any) -> str:

@@ -39,7 +39,7 @@ class ViewDeclaration(Declaration):
         self.permission, self.scope, self.needs = views.permission, views.scope, views.needs
         self.icons, self.meta = views.icons, views.meta
         self.title = " ".join(re.split("[^A-Za-z0-9]+", route.name)).strip().capitalize()
-        self.description = description or route.words
+        self.description = description or route.docstring
 
     def _origin(self) -> str:
         return self._views._origin()

@@ -116,7 +116,7 @@ class ViewTool(ViewDeclaration, Tool):
             return Fields()
         form = self._declared_form
         if form is None and _is_kind(self._route, FormMixin):
-            form = self._route.made().get_form_class()
+            form = self._route.make_view().get_form_class()
         return fields_of(form, partial=_is_kind(self._route, BaseUpdateView))
 
     def _schemas(self) -> list[JSON]:

@@ -1,8 +1,8 @@
 """
 Findings of ``mcp_doctor``, and the HTTP requests with which it checks a server.
 
-A problem keeps clients away or lets in clients that should not be. A warning becomes a problem
-later or affects some clients. Both have a hint what to do.
+A problem prevents clients from connecting, or gives access to clients that must not have it. A
+warning becomes a problem later or affects some clients. Both have a hint what to do.
 
 ``ProbeClient`` sends one request per connection. It follows no redirect, reads a bounded number of
 bytes, and has a timeout for every wait. A response may come from any program, so nothing about its

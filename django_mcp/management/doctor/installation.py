@@ -3,9 +3,9 @@ Checks of ``mcp_doctor`` on this machine: installation, ASGI application, databa
 
 They need no running server and write nothing. ``application`` sends one request to the project's
 ASGI application, in this process. ``workers`` sends a wake-up to itself over the channel layer or
-LISTEN and NOTIFY, to see whether it arrives. Other workers ignore the message. ``databases``
-reports each database that does not answer only once. ``list_tools`` lists tools in every revision,
-and ``stdio`` starts ``mcp_stdio`` in a subprocess, as a client does.
+LISTEN and NOTIFY, to see whether it arrives. Other workers ignore the message. If a database does
+not answer, only ``databases`` reports it. ``list_tools`` lists tools in every revision, and
+``stdio`` starts ``mcp_stdio`` in a subprocess, as a client does.
 """
 
 from __future__ import annotations

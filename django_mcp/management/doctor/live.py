@@ -58,19 +58,19 @@ PATH_HINT = (
 )
 
 
-def legacy_sse(visit: LiveChecks) -> Findings:
+def legacy_sse(checks: LiveChecks) -> Findings:
     """Check HTTP+SSE, which clients of the first revision need."""
     try:
-        answer = visit.wire.ask(
-            "GET", visit.with_token({"Accept": http_rules.SSE_TYPE}, {}), first=True
+        answer = checks.client.ask(
+            "GET", checks.with_token({"Accept": http_rules.SSE_TYPE}, {}), first=True
         )
     except Unreachable:
         return  # ``sessions`` reports why streams do not work
     if answer.status == 200 and answer.kind == http_rules.SSE_TYPE:
-        yield _check_post_url(visit, answer)
+        yield _check_post_url(checks, answer)
 
 
-def _check_post_url(visit: LiveChecks, answer: ProbeResponse) -> Finding:
+def _check_post_url(checks: LiveChecks, answer: ProbeResponse) -> Finding:
     match = ENDPOINT_EVENT.match(answer.body)
     if match is None:
         return problem(
@@ -78,10 +78,10 @@ def _check_post_url(visit: LiveChecks, answer: ProbeResponse) -> Finding:
         )
     address = match[1].decode("ascii")
     path = address.partition("?")[0]
-    posted = visit.wire.ask(
-        "POST", visit.with_token(json_headers(), {}), request("ping"), path=address
+    posted = checks.client.ask(
+        "POST", checks.with_token(json_headers(), {}), request("ping"), path=address
     )
-    visit.wire.ask("DELETE", visit.with_token({}, {}), path=address)
+    checks.client.ask("DELETE", checks.with_token({}, {}), path=address)
     if posted.status == 202:
         return ok(f"HTTP+SSE is on, for clients that support nothing newer. They post to {path}.")
     words = f"HTTP+SSE names {path} for POST requests, which are answered by {posted.status}."
@@ -100,33 +100,33 @@ TRUST_PROXY = (
 )
 
 
-def client_addresses(visit: LiveChecks) -> Findings:
+def client_addresses(checks: LiveChecks) -> Findings:
     """Check the MCP endpoint and, if clients may register themselves, the registration endpoint."""
-    wire = _with_distinct_address(visit.wire)
-    if wire is None:
+    client = _with_distinct_address(checks.client)
+    if client is None:
         yield note("The client address cannot be checked from this machine.")
         return
-    yield _check_address(wire, "The MCP endpoint", stateless_headers(), DISCOVER, None)
-    if path := _registration_path(wire):
+    yield _check_address(client, "The MCP endpoint", stateless_headers(), DISCOVER, None)
+    if path := _registration_path(client):
         headers = {"Content-Type": "application/json"}  # an empty body registers nothing
-        yield _check_address(wire, "The registration endpoint", headers, b"{}", path)
+        yield _check_address(client, "The registration endpoint", headers, b"{}", path)
 
 
-def _with_distinct_address(wire: ProbeClient) -> ProbeClient | None:
+def _with_distinct_address(client: ProbeClient) -> ProbeClient | None:
     """Return a client with an address that no proxy has; None if this machine has none."""
-    if wire.own_address() != LOCAL:
-        return wire if wire.own_address() != "::1" else None
+    if client.own_address() != LOCAL:
+        return client if client.own_address() != "::1" else None
     try:
         with socket.socket() as probe:
             probe.bind((SECOND_LOCAL, 0))
     except OSError:
         return None
-    return ProbeClient(wire.url, wire.seconds, source=SECOND_LOCAL)
+    return ProbeClient(client.url, client.seconds, source=SECOND_LOCAL)
 
 
-def _registration_path(wire: ProbeClient) -> str:
+def _registration_path(client: ProbeClient) -> str:
     try:
-        answer = wire.ask("GET", {}, path=METADATA)
+        answer = client.ask("GET", {}, path=METADATA)
         found = json.loads(answer.body)["registration_endpoint"] if answer.status == 200 else ""
         return urlsplit(found).path
     except (Unreachable, ValueError, TypeError, KeyError, AttributeError):
@@ -134,13 +134,13 @@ def _registration_path(wire: ProbeClient) -> str:
 
 
 def _check_address(
-    wire: ProbeClient, what: str, headers: Mapping[str, str], body: bytes, path: str | None
+    client: ProbeClient, what: str, headers: Mapping[str, str], body: bytes, path: str | None
 ) -> Finding:
     claimed = {
         address_probe.REQUEST_HEADER: address_probe.signed_probe(),
         "X-Forwarded-For": FORGED, "X-Real-IP": FORGED, "Forwarded": f"for={FORGED}",
     }  # fmt: skip
-    answer: ProbeResponse = wire.ask("POST", {**headers, **claimed}, body, path=path)
+    answer: ProbeResponse = client.ask("POST", {**headers, **claimed}, body, path=path)
     seen = address_probe.read_response(answer.headers.get(address_probe.RESPONSE_HEADER))
     if seen is None:
         return note(
@@ -202,14 +202,14 @@ class LiveChecks:
     """The checks of one URL, with a token or anonymously. ``seconds`` limits each request."""
 
     def __init__(self, url: str, token: str | None, seconds: float) -> None:
-        self.wire = ProbeClient(url, seconds)
+        self.client = ProbeClient(url, seconds)
         self.token = token
-        self.further: tuple[LiveCheck, ...] = ()  # the checks that apply, set by ``arrive``
+        self.further: tuple[LiveCheck, ...] = ()  # the checks that apply, set by ``first_request``
 
     def findings(self) -> Findings:
-        """Yield the findings. Later checks depend on the first one, ``arrive``."""
+        """Yield the findings. Later checks depend on the first one, ``first_request``."""
         try:
-            yield from self._label("the address", arrive)
+            yield from self._label("the address", first_request)
         except Unreachable as unreachable:
             yield problem(str(unreachable), unreachable.hint)
             return
@@ -230,7 +230,7 @@ class LiveChecks:
     def post(
         self, body: bytes, headers: Mapping[str, str], more: Mapping[str, str | None] | None = None
     ) -> ProbeResponse:
-        return self.wire.ask("POST", self.with_token(headers, more or {}), body)
+        return self.client.ask("POST", self.with_token(headers, more or {}), body)
 
     def with_token(
         self, headers: Mapping[str, str], more: Mapping[str, str | None]
@@ -240,23 +240,23 @@ class LiveChecks:
         return {name: value for name, value in merged.items() if value is not None}
 
 
-def arrive(visit: LiveChecks) -> Findings:
+def first_request(checks: LiveChecks) -> Findings:
     """Check that an MCP server answers and accepts the token. Choose the further checks."""
-    if visit.token and _is_unencrypted(visit):
-        visit.token = None
+    if checks.token and _is_unencrypted(checks):
+        checks.token = None
         yield warning(
             "The token is not sent, because the URL does not use https.",
             "Serve the project over https.",
         )
-    answer = visit.newest()
+    answer = checks.newest()
     if "supportedVersions" in result(answer.body):
-        visit.further = AUTHORIZED_CHECKS + ANONYMOUS_CHECKS
+        checks.further = AUTHORIZED_CHECKS + ANONYMOUS_CHECKS
         yield answer_finding(answer)
     elif answer.status == 401 and is_response(answer.body):
-        visit.further = ANONYMOUS_CHECKS
-        yield token_finding(visit, answer)
+        checks.further = ANONYMOUS_CHECKS
+        yield token_finding(checks, answer)
     else:
-        yield unexpected_response(visit, answer)
+        yield unexpected_response(checks, answer)
 
 
 def answer_finding(answer: ProbeResponse) -> Finding:
@@ -266,13 +266,13 @@ def answer_finding(answer: ProbeResponse) -> Finding:
     return warning(words, "The worker may be busy: look at its load.")
 
 
-def _is_unencrypted(visit: LiveChecks) -> bool:
-    parts = visit.wire.parts
+def _is_unencrypted(checks: LiveChecks) -> bool:
+    parts = checks.client.parts
     return parts.scheme != "https" and not is_local(parts.hostname or "")
 
 
-def token_finding(visit: LiveChecks, answer: ProbeResponse) -> Finding:
-    if visit.token is None:
+def token_finding(checks: LiveChecks, answer: ProbeResponse) -> Finding:
+    if checks.token is None:
         return note("An MCP server answers, and asks for a token.", TOKEN_HINT)
     # The server asks for a token although one was sent, so the header was lost.
     if not rejects_token(answer):
@@ -287,10 +287,10 @@ def rejects_token(answer: ProbeResponse) -> bool:
     return answer.status == 401 and (challenge is None or "invalid_token" in challenge)
 
 
-def unexpected_response(visit: LiveChecks, answer: ProbeResponse) -> Finding:
+def unexpected_response(checks: LiveChecks, answer: ProbeResponse) -> Finding:
     """Return the finding for a response that is not that of an MCP server."""
     if 300 <= answer.status < 400:
-        return redirect_finding(visit, answer)
+        return redirect_finding(checks, answer)
     failed = error(answer.body)
     words = str(failed.get("message", ""))[:200]
     if failed.get("code") == HEADER_MISMATCH:
@@ -310,10 +310,10 @@ def unexpected_response(visit: LiveChecks, answer: ProbeResponse) -> Finding:
     return problem(f"{words} (status {answer.status}, {kind})", hint)
 
 
-def redirect_finding(visit: LiveChecks, answer: ProbeResponse) -> Finding:
+def redirect_finding(checks: LiveChecks, answer: ProbeResponse) -> Finding:
     target = answer.headers.get("location", "nowhere")[:200]
     hint = "Clients do not follow redirects of a POST: give them the URL of the target."
-    if urljoin(visit.wire.url, target) == f"{visit.wire.url}/":
+    if urljoin(checks.client.url, target) == f"{checks.client.url}/":
         hint = f"Django's APPEND_SLASH redirected: there is no MCP server at this path. {MOUNT}"
     return problem(f"The server redirects ({answer.status}) to {target}", hint)
 
@@ -344,9 +344,9 @@ STATUSES: dict[int, tuple[str, str]] = {
 # Authentication.
 
 
-def tokens(visit: LiveChecks) -> Findings:
+def tokens(checks: LiveChecks) -> Findings:
     """Check that invalid tokens are rejected, and what a request without a token receives."""
-    rejected = visit.newest(Authorization=f"Bearer {NO_TOKEN}")
+    rejected = checks.newest(Authorization=f"Bearer {NO_TOKEN}")
     if not rejects_token(rejected):
         yield problem(LOST_TOKEN, HEADER_HINT.format(name="Authorization"))
     elif "www-authenticate" not in rejected.headers:
@@ -357,21 +357,21 @@ def tokens(visit: LiveChecks) -> Findings:
         )
     else:
         yield ok("An invalid token is rejected with the right error.")
-    anonymous = visit.newest("tools/list", Authorization=None)
+    anonymous = checks.newest("tools/list", Authorization=None)
     if anonymous.status == 401:
         yield ok("A request without a token is rejected with 401.")
     elif anonymous.status == 200:
         yield note(f"A request without a token gets what is PUBLIC: {tool_count(anonymous)}.")
 
 
-def lists(visit: LiveChecks) -> Findings:
-    answer = visit.newest("tools/list")
+def lists(checks: LiveChecks) -> Findings:
+    answer = checks.newest("tools/list")
     if answer.status == 200:
         yield ok(
-            f"It lists {tool_count(answer)} {'with the token' if visit.token else ''}".rstrip()
+            f"It lists {tool_count(answer)} {'with the token' if checks.token else ''}".rstrip()
         )
     else:
-        yield unexpected_response(visit, answer)
+        yield unexpected_response(checks, answer)
 
 
 def tool_count(answer: ProbeResponse) -> str:
@@ -384,11 +384,11 @@ def tool_count(answer: ProbeResponse) -> str:
 # Sessions.
 
 
-def sessions(visit: LiveChecks) -> Findings:
+def sessions(checks: LiveChecks) -> Findings:
     """Start, use and end a session, as clients of older revisions do."""
-    initialized = visit.post(INITIALIZE, json_headers())
+    initialized = checks.post(INITIALIZE, json_headers())
     if initialized.status != 200 or "protocolVersion" not in result(initialized.body):
-        yield unexpected_response(visit, initialized)
+        yield unexpected_response(checks, initialized)
         return
     id = initialized.headers.get(http_rules.SESSION_ID)
     if id is None:
@@ -398,10 +398,10 @@ def sessions(visit: LiveChecks) -> Findings:
         )
         return
     session = json_headers() | {http_rules.SESSION_ID: id, http_rules.PROTOCOL_VERSION: SESSIONS}
-    with _deleting_session(visit, session):
-        found = list(_use_session(visit, session))
+    with _deleting_session(checks, session):
+        found = list(_use_session(checks, session))
         yield from found
-    after = visit.post(request("ping"), session)
+    after = checks.post(request("ping"), session)
     if after.status == 404:
         yield ok("A session starts, answers and ends.")
     elif all(one.level == "ok" for one in found):
@@ -412,18 +412,18 @@ def sessions(visit: LiveChecks) -> Findings:
 
 
 @contextmanager
-def _deleting_session(visit: LiveChecks, session: Mapping[str, str]) -> Iterator[None]:
+def _deleting_session(checks: LiveChecks, session: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
         with suppress(Unreachable):
-            visit.wire.ask("DELETE", visit.with_token(session, {}))
+            checks.client.ask("DELETE", checks.with_token(session, {}))
 
 
-def _use_session(visit: LiveChecks, session: Mapping[str, str]) -> Findings:
-    visit.post(request("notifications/initialized", id=None), session)
+def _use_session(checks: LiveChecks, session: Mapping[str, str]) -> Findings:
+    checks.post(request("notifications/initialized", id=None), session)
     for method in ("ping", "tools/list"):
-        answer = visit.post(request(method), session)
+        answer = checks.post(request(method), session)
         if answer.status == 404:
             yield problem(
                 "The second request of a session does not find it.",
@@ -435,14 +435,14 @@ def _use_session(visit: LiveChecks, session: Mapping[str, str]) -> Findings:
             yield problem("The header Mcp-Session-Id does not arrive.", hint)
             return
         if answer.status != 200:
-            yield unexpected_response(visit, answer)
-    yield _stream(visit, {**session, "Accept": http_rules.SSE_TYPE})
+            yield unexpected_response(checks, answer)
+    yield _stream(checks, {**session, "Accept": http_rules.SSE_TYPE})
 
 
-def _stream(visit: LiveChecks, headers: Mapping[str, str]) -> Finding:
+def _stream(checks: LiveChecks, headers: Mapping[str, str]) -> Finding:
     """Check that a stream starts at once. The server sends its first event immediately."""
     try:
-        answer = visit.wire.ask("GET", visit.with_token(headers, {}), first=True)
+        answer = checks.client.ask("GET", checks.with_token(headers, {}), first=True)
     except Unreachable as unreachable:
         return problem(f"A stream does not start: {unreachable}", BUFFERING_HINT)
     if answer.status != 200 or answer.kind != http_rules.SSE_TYPE:
@@ -462,14 +462,14 @@ def _stream(visit: LiveChecks, headers: Mapping[str, str]) -> Finding:
 # Other URLs, origins and hosts.
 
 
-def slashes(visit: LiveChecks) -> Findings:
+def slashes(checks: LiveChecks) -> Findings:
     """Check the same URL with or without a slash at its end."""
-    path = visit.wire.parts.path
+    path = checks.client.parts.path
     other = path.removesuffix("/") if path.endswith("/") else f"{path}/"
     if not path.strip("/"):
         return
-    headers = visit.with_token(stateless_headers(), {})
-    answer = visit.wire.ask("POST", headers, DISCOVER, path=other)
+    headers = checks.with_token(stateless_headers(), {})
+    answer = checks.client.ask("POST", headers, DISCOVER, path=other)
     if is_response(answer.body):
         yield ok(f"{other} is the same server.")
     else:
@@ -479,28 +479,28 @@ def slashes(visit: LiveChecks) -> Findings:
         )
 
 
-def origins(visit: LiveChecks) -> Findings:
+def origins(checks: LiveChecks) -> Findings:
     """Check that other sites' pages are rejected: "Servers MUST validate the Origin header"."""
-    if visit.newest(Origin=OTHER_ORIGIN).status < 400:
+    if checks.newest(Origin=OTHER_ORIGIN).status < 400:
         yield problem(
             "Pages of other sites are accepted.",
             "The header Origin does not arrive, or CSRF_TRUSTED_ORIGINS allows too much.",
         )
     else:
         yield ok("Pages of other sites are rejected.")
-    parts = visit.wire.parts
+    parts = checks.client.parts
     own = f"{parts.scheme}://{parts.netloc}"
-    if visit.newest(Origin=own).status == 403:
+    if checks.newest(Origin=own).status == 403:
         yield warning(
             f"Requests from pages of {own} itself are rejected.",
             'Set DJANGO_MCP["URL"] to this origin, and check SECURE_PROXY_SSL_HEADER.',
         )
 
 
-def hosts(visit: LiveChecks) -> Findings:
+def hosts(checks: LiveChecks) -> Findings:
     with suppress(Unreachable):  # no response is as good as a rejection
         # Without the token: with this Host, a proxy may pass the request to another site.
-        if is_mcp_response(visit.newest(Host="elsewhere.invalid", Authorization=None)):
+        if is_mcp_response(checks.newest(Host="elsewhere.invalid", Authorization=None)):
             yield warning(
                 "The server accepts any name in the header Host.",
                 'ALLOWED_HOSTS contains "*", or the proxy replaces the header.',
@@ -514,18 +514,18 @@ def is_mcp_response(answer: ProbeResponse) -> bool:
     return answer.status in (200, 401) and is_response(answer.body)
 
 
-def body_limit(visit: LiveChecks) -> Findings:
+def body_limit(checks: LiveChecks) -> Findings:
     """Check that a request is rejected by its length, before its body arrives.
 
     daphne reads a whole body before it calls the application, so only a proxy can limit it. Servers
     on this machine are skipped: usually the proxy is not asked there.
     """
-    parts = visit.wire.parts
+    parts = checks.client.parts
     if is_local(parts.hostname or ""):
         return
-    wire = ProbeClient(visit.wire.url, min(visit.wire.seconds, BODY_LIMIT_SECONDS))
+    client = ProbeClient(checks.client.url, min(checks.client.seconds, BODY_LIMIT_SECONDS))
     try:
-        wire.ask("POST", stateless_headers() | {"Content-Length": str(HUGE_BODY_BYTES)}, b"")
+        client.ask("POST", stateless_headers() | {"Content-Length": str(HUGE_BODY_BYTES)}, b"")
     except Unreachable as unreachable:
         if unreachable.is_timeout:
             yield warning(
@@ -536,23 +536,23 @@ def body_limit(visit: LiveChecks) -> Findings:
     yield ok("A request that is too large is rejected before its body arrives.")
 
 
-def schemes(visit: LiveChecks) -> Findings:
-    parts = visit.wire.parts
+def schemes(checks: LiveChecks) -> Findings:
+    parts = checks.client.parts
     if parts.scheme == "https" and parts.port is None:
-        plain = ProbeClient(parts._replace(scheme="http").geturl(), min(visit.wire.seconds, 3))
+        plain = ProbeClient(parts._replace(scheme="http").geturl(), min(checks.client.seconds, 3))
         with suppress(Unreachable):
             if is_mcp_response(plain.ask("POST", stateless_headers(), DISCOVER)):
                 yield warning(
                     "The server answers over http too, where tokens are not encrypted.",
                     "Let the proxy redirect http to https.",
                 )
-    elif _is_unencrypted(visit):
+    elif _is_unencrypted(checks):
         yield warning("The URL is not https.", "Access tokens are sent unencrypted.")
 
 
-def page(visit: LiveChecks) -> Findings:
+def page(checks: LiveChecks) -> Findings:
     """Check what a browser receives at the URL."""
-    answer = visit.wire.ask("GET", {"Accept": http_rules.HTML_TYPE})
+    answer = checks.client.ask("GET", {"Accept": http_rules.HTML_TYPE})
     if answer.status == 200 and answer.kind == http_rules.HTML_TYPE:
         yield ok("A browser gets a page.")
     elif answer.status >= 500:

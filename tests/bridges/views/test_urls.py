@@ -166,8 +166,8 @@ def test_script_name_is_not_part_of_the_path():
 
 
 def test_description_and_path_of_a_view(found):
-    assert found["billing:list"].words == "The invoices of your company."
-    assert found["billing:close"].words == "Close an invoice."
-    assert found["billing:edit"].words is None
+    assert found["billing:list"].docstring == "The invoices of your company."
+    assert found["billing:close"].docstring == "Close an invoice."
+    assert found["billing:edit"].docstring is None
     assert found["deep:text"].path == "/in/<int:tenant>/s/<str:text>/"
     assert found["regex"].path.startswith("/plain/r/")

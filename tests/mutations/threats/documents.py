@@ -159,14 +159,14 @@ ROWS = (
     Mutation(
         "T14", "keys are at hosts that are named",
         (Edit(CLIENTS,
-              'if not validate_host(urlsplit(found).hostname or "", settings.CLIENT_HOSTS):',
+              'if not validate_host(urlsplit(uri).hostname or "", settings.CLIENT_HOSTS):',
               "if False:"),),
         ("test_client_hosts_setting_limits_the_hosts_of_keys",),
     ),
     Mutation(
         "T14", "keys are at https, and at its own port",
-        (Edit(CLIENTS, "if not (found := _link(value)) or urlsplit(found).port not in (None, 443):",
-              "if not (found := _link(value)):"),),
+        (Edit(CLIENTS, "if not (uri := _link(value)) or urlsplit(uri).port not in (None, 443):",
+              "if not (uri := _link(value)):"),),
         ("test_unusual_jwks_uri_is_rejected",),
     ),
     Mutation(
@@ -176,15 +176,15 @@ ROWS = (
     ),
     Mutation(
         "T14", "a blocked client stays unknown",
-        (Edit(CIMD, "if known is not None and known.blocked is not None:", "if False:"),
+        (Edit(CIMD, "if profile is not None and profile.blocked is not None:", "if False:"),
          Edit(KNOWN, "if _is_valid_id(client_id) and not _is_blocked(client_id, request):",
               "if _is_valid_id(client_id):"),
-         Edit(KNOWN, "    if found.blocked is not None:\n", "    if False:\n")),
+         Edit(KNOWN, "    if client_profile.blocked is not None:\n", "    if False:\n")),
         ("test_blocked_client_with_a_document_stays_unknown",),
     ),
     Mutation(
         "T14", "no client takes over one of another kind",
-        (Edit(CIMD, "        if known.source != Source.CIMD:\n", "        if False:\n"),),
+        (Edit(CIMD, "        if profile.source != Source.CIMD:\n", "        if False:\n"),),
         ("test_document_does_not_take_over_a_manual_client",),
     ),
     Mutation(
@@ -194,7 +194,8 @@ ROWS = (
     ),
     Mutation(
         "T15", "who changes is asked about again",
-        (Edit(CIMD, "            _revoke_after_change(known, metadata)\n", "            pass\n"),),
+        (Edit(CIMD, "            _revoke_after_change(profile, metadata)\n",
+              "            pass\n"),),
         (*CHANGED, "test_changed_keys_revoke_consent_and_tokens"),
     ),
     Mutation(
@@ -221,7 +222,8 @@ ROWS = (
     ),
     Mutation(
         "T15", "a document that is gone holds for a week",
-        (Edit(KNOWN, "is_fresh = found.fetched is not None and found.fetched >= oldest",
+        (Edit(KNOWN, "is_fresh = client_profile.fetched is not None and client_profile.fetched >="
+              " oldest",
               "is_fresh = True"),),
         ("test_missing_document_stays_valid_for_a_week",),
     ),
@@ -234,8 +236,8 @@ ROWS = (
         "T15", "without a profile a client is looked at again",
         (Edit(KNOWN, "if found is not None and found.registration_source == Source.CIMD and not"
               " profile(request):", "if False:"),
-         Edit(KNOWN, "    if found is None:  # registered by hand, and not used yet\n",
-              "    if found is None:\n")),
+         Edit(KNOWN, "    if client_profile is None:  # registered by hand, and not used yet\n",
+              "    if client_profile is None:\n")),
         ("test_client_without_a_profile_is_fetched_again",),
     ),
     Mutation(
@@ -271,21 +273,21 @@ ROWS = (
     ),
     Mutation(
         KEY, "an assertion is used once",
-        (Edit(ASSERTION, "    if not _mark_used(found):\n", "    if False:\n"),),
+        (Edit(ASSERTION, "    if not _mark_used(assertion):\n", "    if False:\n"),),
         ("test_replayed_assertion_is_rejected",
          "test_assertion_is_rejected_if_the_cache_cannot_detect_replays"),
     ),
     Mutation(
         KEY, "an assertion is signed",
-        (Edit(ASSERTION, "    if not is_signed(found.text, keys, found.algorithm):\n",
+        (Edit(ASSERTION, "    if not is_signed(assertion.text, keys, assertion.algorithm):\n",
               "    if not keys:\n"),),
         (*FORGED, "test_assertion_with_a_wrong_signature_does_not_use_up_its_jti"),
     ),
     Mutation(
         KEY, "a signature uses up no jti before it is right",
-        (Edit(ASSERTION, "    if not _mark_used(found):", "    if False:"),
+        (Edit(ASSERTION, "    if not _mark_used(assertion):", "    if False:"),
          Edit(ASSERTION, "    keys = find_keys(",
-              "    if not _mark_used(found):\n"
+              "    if not _mark_used(assertion):\n"
               "        raise AssertionRejected(\"it was used before\")\n"
               "    keys = find_keys(")),
         ("test_assertion_with_a_wrong_signature_does_not_use_up_its_jti",),

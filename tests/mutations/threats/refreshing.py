@@ -46,7 +46,7 @@ ROWS = (
     Mutation(
         "T22", "codes end as well",
         (Edit(REVOKING, "        _grants(user=user).delete()\n", ""),
-         Edit(REVOKING, "    _grants(**which).delete()\n", "")),
+         Edit(REVOKING, "    _grants(**lookups).delete()\n", "")),
         ("test_deactivating_a_user_revokes_codes_and_tokens",
          "test_password_change_revokes_codes_and_tokens"),
     ),

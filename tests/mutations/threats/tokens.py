@@ -198,7 +198,7 @@ ROWS = (
         (Edit("oauth/client_registry.py",
               "if _is_valid_id(client_id) and not _is_blocked(client_id, request):",
               "if _is_valid_id(client_id):"),
-         Edit("oauth/client_registry.py", "    if found.blocked is not None:\n",
+         Edit("oauth/client_registry.py", "    if client_profile.blocked is not None:\n",
               "    if False:\n")),
         ("test_blocked_client_is_rejected_at_every_endpoint",),
     ),
