@@ -61,6 +61,7 @@ ON_EVERY_DATABASE = (
     "tests/oauth/test_may_authorize.py",
     "tests/oauth/test_register.py",
     "tests/oauth/test_threats_clients.py::test_consent_during_deletion_of_the_client_is_no_server_error",
+    "tests/oauth/test_threats_clients.py::test_document_does_not_take_over_a_client_with_the_same_id_in_other_case",
     "tests/oauth/test_threats_resource.py",
     "tests/oauth/test_threats_tokens.py",
     "tests/oauth/test_verifier.py",

@@ -194,10 +194,8 @@ def check_cascade(resource: ModelResource, request: Request, row: Any) -> None:
     # deletes other rows of this model, which needs permission too.
     loaded = (model for model, rows in collector.data.items() if model not in own or len(rows) > 1)
     # Django deletes these with one query and without loading them, so their number is not known.
-    unloaded = (
-        rows for rows in collector.fast_deletes if is_forbidden(rows.model) and rows.exists()
-    )
-    if any(map(is_forbidden, loaded)) or any(unloaded):
+    unloaded = (rows for rows in collector.fast_deletes if is_forbidden(rows.model))
+    if any(map(is_forbidden, loaded)) or any(rows.exists() for rows in unloaded):
         raise deletion_blocked_error(resource)
 
 

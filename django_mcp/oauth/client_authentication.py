@@ -117,7 +117,10 @@ def _load_keys(
 
 
 def _fetch_if_due(uri: str, cache_key: str) -> None:
-    """Fetch and cache the keys, at most once in ``FETCH_INTERVAL_SECONDS``."""
+    """Fetch and cache the keys, at most once in ``FETCH_INTERVAL_SECONDS``.
+
+    Processes that ask at the same moment fetch once each.
+    """
     if not cache.get(f"{cache_key}:asked"):
         _fetch(uri, cache_key)
         cache.set(f"{cache_key}:asked", True, FETCH_INTERVAL_SECONDS)

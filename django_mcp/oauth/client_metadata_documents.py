@@ -332,6 +332,11 @@ def _store_profile(client_id: str, metadata: ClientMetadata) -> None:
             client_id=client_id, defaults={"source": Source.CIMD, **metadata.columns}
         )
         profile = ClientProfile.objects.select_for_update().get(client_id=client_id)
+        applications = get_application_model()._default_manager.filter(client_id=client_id)
+        stored_ids = {profile.client_id, *applications.values_list("client_id", flat=True)}
+        # A collation that ignores case finds the rows of another client.
+        if stored_ids != {client_id}:
+            raise CIMDError("another client has the same id in different case")
         if profile.source != Source.CIMD:
             raise CIMDError("the client was registered in another way")
         if profile.digest != metadata.digest:

@@ -21,7 +21,7 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.db import router, transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import AutoField, F, Q, QuerySet
 from django.db.models.signals import post_delete
 from django.dispatch import receiver
 from django.utils import timezone
@@ -74,9 +74,15 @@ def lock_token(pk: Any) -> bool:
 
 
 def _first_pk(family: uuid.UUID | None) -> Any:
-    """Return the smallest primary key of the family's rows; None without rows or a family."""
+    """Return the primary key of the family's oldest row; None without rows or a family."""
+    if family is None:
+        return None
     rows = get_refresh_token_model().objects.filter(token_family=family)
-    return None if family is None else rows.order_by("pk").values_list("pk", flat=True).first()
+    # All transactions must choose the same row, so a new token must not become the first. Keys of a
+    # project's own model may not ascend.
+    ascends = isinstance(rows.model._meta.pk, AutoField)
+    ordering = ("pk",) if ascends else ("created", "pk")
+    return rows.order_by(*ordering).values_list("pk", flat=True).first()
 
 
 def revoke_client(client_id: str) -> int:

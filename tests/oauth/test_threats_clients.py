@@ -836,6 +836,29 @@ def test_document_does_not_take_over_a_manual_client(internet, web):
     assert ClientProfile.objects.get().name == "Mine"
 
 
+@pytest.mark.parametrize("stored", ["the client", "its application", "its profile"])
+def test_document_does_not_take_over_a_client_with_the_same_id_in_other_case(
+    internet, web, alice, stored
+):
+    """T14: a collation that ignores case finds the rows of the other client."""
+    token_status(web, CLAUDE_AI)
+    make_connection(alice)
+    if stored == "its application":
+        ClientProfile.objects.all().delete()
+    if stored == "its profile":
+        Application.objects.all().delete()
+    before = {
+        model: list(model.objects.values()) for model in (Application, ClientProfile, Consent)
+    }
+    other = CLAUDE_AI.replace("oauth", "OAuth")
+    internet.documents[other] = DOCUMENTS[CLAUDE_AI] | {
+        "client_id": other, "client_name": "Evil", "redirect_uris": ["https://evil.example/cb"],
+    }  # fmt: skip
+    token_status(web, other)
+    for model, rows in before.items():
+        assert list(model.objects.filter(pk__in=[row["id"] for row in rows]).values()) == rows
+
+
 # T15: documents that change.
 
 
