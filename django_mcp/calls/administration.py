@@ -50,12 +50,12 @@ def end_session(session: Session) -> bool:
 
     Its streams are closed, and the client's next request gets the response for an unknown session.
     """
-    # The rows are deleted with the session.
+    # Read them first: ``sessions.end`` deletes the rows.
     open_streams = rows(Stream).filter(session=session.pk, closed=False)
-    woken = list(open_streams.values_list("pk", flat=True))
+    stream_ids = list(open_streams.values_list("pk", flat=True))
     if not sessions.end(session):
         return False
-    _wake_after_commit(woken)
+    _wake_after_commit(stream_ids)
     return True
 
 

@@ -46,9 +46,9 @@ def send_approval_mail(pk: int) -> None:
             "expires": f"{approval.expires:%Y-%m-%d %H:%M %Z}".strip(),
         }
     # One message for each recipient, so that they do not see each other's addresses.
-    found = list(islice(recipients(approval), MAX_RECIPIENTS))
-    if found:
-        send_mass_mail([(subject, body, None, [to]) for to in found])
+    addresses = list(islice(recipients(approval), MAX_RECIPIENTS))
+    if addresses:
+        send_mass_mail([(subject, body, None, [address]) for address in addresses])
 
 
 def _link(approval: Approval) -> str:

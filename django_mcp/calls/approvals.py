@@ -50,7 +50,7 @@ DEFAULTS: dict[str, Any] = {
 POLL_INTERVAL_SECONDS = 1.0
 # An approver must be able to read all arguments, and the admin shows them in full.
 MAX_ARGUMENT_CHARACTERS = 20_000
-MAX_CLIENT_CHARACTERS = 20_000  # of what the client said about itself
+MAX_CLIENT_CHARACTERS = 20_000  # of the client's description of itself; a longer one is not stored
 USED_BY_ANOTHER = "Another call has used this approval. Call again to request a new one."
 NOT_VALID_ANY_MORE = (
     "The approval of this call is not valid any more: another call has used it, it has expired, or "
@@ -69,7 +69,7 @@ async def perform_approved(run: CallRun, work: Invocation, arguments: JSON) -> J
     Raise ``ApprovalRequired`` before there is a decision, and ``ToolError`` if it was refused.
     """
     await with_database(run, partial(_check, run, work))
-    run.has_run_before = True  # throttles have counted it
+    run.has_run_before = True  # ``_check`` has counted it: ``perform`` must not count it again
     # Outside of ``AROUND``: a context manager there may open a transaction, which would roll back
     # the request, or the use of the approval, with the call.
     approval, is_new = await run_in_thread(run, partial(_find_or_create, run, work, arguments))
@@ -138,12 +138,12 @@ def _find_or_create(run: CallRun, work: Invocation, arguments: JSON) -> tuple[Ap
         run.server.name, tool.name, tool._approval, str(principal.user.pk), principal.key,
         principal.impersonator, arguments,
     )  # fmt: skip
-    found = approvals.find_or_close(digest, run.interaction_id)
-    if found is not None:
-        return found, False
-    requested = _request(run, tool, arguments, digest)
-    stored = approvals.create(requested, setting("LIFETIME"))
-    return stored, stored is requested
+    existing = approvals.find_or_close(digest, run.interaction_id)
+    if existing is not None:
+        return existing, False
+    new = _request(run, tool, arguments, digest)
+    stored = approvals.create(new, setting("LIFETIME"))
+    return stored, stored is new  # False if another process has inserted the same request first
 
 
 def _request(run: CallRun, tool: Tool, arguments: JSON, digest: str) -> Approval:
@@ -156,9 +156,9 @@ def _request(run: CallRun, tool: Tool, arguments: JSON, digest: str) -> Approval
     principal, call, auth = run.principal, run.call, run.principal.auth
     info = call.client_info or {}
     client = f"{info.get('name', '')} {info.get('version', '')}".strip()
-    about = {"client_info": info, "capabilities": call.capabilities or {}}
-    if len(json.dumps(about)) > MAX_CLIENT_CHARACTERS:
-        about = {}
+    client_details = {"client_info": info, "capabilities": call.capabilities or {}}
+    if len(json.dumps(client_details)) > MAX_CLIENT_CHARACTERS:
+        client_details = {}
     return Approval(
         server=run.server.name, tool=tool.name, permission=tool._approval, digest=digest,
         user_id=principal.user.pk, arguments=shown, has_secrets=shown != arguments,
@@ -168,7 +168,7 @@ def _request(run: CallRun, tool: Tool, arguments: JSON, digest: str) -> Approval
             "owner": principal.key, "impersonator": principal.impersonator,
             "issued_by": approvals.issuer(auth.key) if auth else "",
             "scopes": sorted(auth.scopes) if auth else None,
-            "revision": call.revision.name, "host": run.request._host, **about,
+            "revision": call.revision.name, "host": run.request._host, **client_details,
         },
     )  # fmt: skip
 
@@ -177,23 +177,23 @@ def _request(run: CallRun, tool: Tool, arguments: JSON, digest: str) -> Approval
 
 
 async def wait_for_decision(required: ApprovalRequired, run: CallRun) -> JSON | None:
-    """Wait until an approver has decided, at most ``WAIT`` seconds.
+    """Wait at most ``WAIT`` seconds for an approver to decide.
 
-    Return None then, or otherwise the result that ends the call.
+    Return None if one has decided: the call runs again. Otherwise return the result that ends it.
     """
     from .results import error_result  # imports pydantic
 
     if required.is_new:
         notify_approvers(required.approval)
-    words = (
+    message = (
         f"This call must be approved by somebody with the permission {required.permission} "
         f"(request {required.approval})."
     )
-    run.request.progress(0, message=words)
+    run.request.progress(0, message=message)
     if await decisions().wait(required.approval, setting("WAIT")):
         return None
     return error_result(
-        f"{words} Call it again with the same arguments after it has been approved."
+        f"{message} Call it again with the same arguments after it has been approved."
     )
 
 

@@ -45,14 +45,14 @@ _rejected = ProcessCounts()
 def is_audited(server: Server, declaration: Declaration | None) -> bool:
     """Whether calls of a declaration are audited: by its owner's ``audit``, or else the server's.
 
-    Calls of what does not exist have no declaration.
+    ``declaration`` is None for a call of a name that does not exist.
     """
     own = None if declaration is None else declaration._owner.audit
     return server.audit if own is None else own
 
 
 def store_in_transaction(record: CallRecord, run: CallRun, result: Mapping[str, Any]) -> None:
-    """Insert the entry of a tool at the end of its transaction, if that is possible."""
+    """Insert the entry at the end of the tool's transaction, if both are in one database."""
     work = run.work
     if work is None or not is_audited(run.server, work.declaration):
         return
@@ -132,7 +132,7 @@ def as_column(text: str) -> str:
     """
     text = text[:MAX_TEXT_LENGTH]
     if not text.isprintable():
-        escaped = (one if one.isprintable() else _escaped(one) for one in text)
+        escaped = (char if char.isprintable() else _escaped(char) for char in text)
         text = "".join(escaped)[:MAX_TEXT_LENGTH]
     return text
 

@@ -256,9 +256,9 @@ class Invocation:
     """A run of a declaration.
 
     ``read`` validates the arguments without the database and returns them. ``finish`` makes the
-    result of the returned value. ``unknown`` makes the error for a caller who may not use the
-    declaration. It is the error for a name that does not exist. ``denied`` makes another error
-    instead, and may query the database.
+    result from the function's return value. ``unknown`` makes the error for a caller who may not
+    use the declaration: the same as for a name that does not exist. If ``denied`` is given, it
+    makes the error for such a caller instead, and may query the database.
     """
 
     declaration: Declaration
@@ -288,7 +288,7 @@ class Invocation:
 
 
 class TimeGuard:
-    """Lets either a run or its time limit win.
+    """Ensures that a run either commits or is stopped by its time limit, never both.
 
     After the limit, the run can neither begin its function nor commit. After the run has begun to
     commit, the limit no longer applies.
@@ -411,7 +411,7 @@ class RunObserver(Protocol):
 class RunningCalls:
     """The calls that run in one event loop.
 
-    Most calls are short. So that they cost two dict operations, one timer finds the long ones.
+    Most calls are short. Each costs only two dict operations: one timer finds the long ones.
     """
 
     def __init__(self) -> None:
@@ -443,8 +443,8 @@ class RunningCalls:
     def _find_long(self) -> None:
         self._timer, observer = None, self.observer
         assert observer is not None  # ``add`` starts the timer only for an observer
-        for run, (active, lasts) in list(self._runs.items()):
-            if lasts:
+        for run, (active, is_long) in list(self._runs.items()):
+            if is_long:
                 observer.on_long_call()
             self._runs[run] = active, True
         if self._runs:

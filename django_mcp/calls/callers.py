@@ -128,7 +128,7 @@ def covers(principal: Principal, scopes: Collection[str] | None) -> bool:
     auth = principal.auth
     if auth is None or scopes is None:
         return True
-    # A token without scopes is not narrowed, but the project's own code may ask for a scope.
+    # Scopes do not restrict a token without scopes, so only another such token covers its calls.
     return not broader(auth.scopes, scopes) if scopes else not auth.scopes
 
 
@@ -165,12 +165,16 @@ class HasPrincipal(Protocol):
 
 def load_principals(wanted: Mapping[K, HasPrincipal]) -> dict[K, Principal]:
     """Load the current principals in few queries. Deleted and inactive users become anonymous."""
-    keys = sorted({one.user for one in wanted.values() if one.user and is_user_pk(one.user)})
-    found = {str(user.pk): user for some in in_chunks(keys) for user in users().filter(pk__in=some)}
-    known = applications({one.owner for one in wanted.values() if one.scopes is not None})
+    pks = sorted({row.user for row in wanted.values() if row.user and is_user_pk(row.user)})
+    users_by_pk = {
+        str(user.pk): user for chunk in in_chunks(pks) for user in users().filter(pk__in=chunk)
+    }
+    known = applications({row.owner for row in wanted.values() if row.scopes is not None})
     return {
-        name: _principal(found.get(one.user or ""), _auth(one.scopes, one.owner), one.owner, known)
-        for name, one in wanted.items()
+        key: _principal(
+            users_by_pk.get(row.user or ""), _auth(row.scopes, row.owner), row.owner, known
+        )
+        for key, row in wanted.items()
     }
 
 
@@ -256,7 +260,7 @@ class RevocationChecker:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def open_holders(self) -> Iterator[TokenHolder]:
-        return (one for source in self.sources for one in list(source()) if one.owner)
+        return (holder for source in self.sources for holder in list(source()) if holder.owner)
 
     async def _run(self) -> None:
         try:
@@ -280,14 +284,14 @@ class RevocationChecker:
 
     async def check(self) -> None:
         """Check everything that is open once, and end it where the token was revoked."""
-        owners = {one.owner for one in self.open_holders()}
+        owners = {holder.owner for holder in self.open_holders()}
         if not owners:
             return
         revoked = await threads.lookups.run(find_revoked, owners)
         # Read ``open_holders`` again: calls may have ended or started during the query.
-        for one in self.open_holders() if revoked else ():
-            if one.owner in revoked:
-                one.revoke()
+        for holder in self.open_holders() if revoked else ():
+            if holder.owner in revoked:
+                holder.revoke()
 
 
 revocation_checker = Service(RevocationChecker)
@@ -326,12 +330,15 @@ def reload_valid_principals(before: Mapping[K, Principal]) -> tuple[dict[K, Prin
 
     Also return the keys that no verifier could answer for.
     """
-    revoked, unknown = _ask_verifiers({one.key for one in before.values() if one.key})
-    valid = {name: one for name, one in before.items() if one.key not in revoked}
-    pks = sorted({one.user.pk for one in valid.values() if one.is_authenticated}, key=str)
-    loaded = {user.pk: user for some in in_chunks(pks) for user in users().filter(pk__in=some)}
-    fresh = {name: _renewed(one, loaded) for name, one in valid.items()}
-    return {name: one for name, one in fresh.items() if one is not None}, unknown
+    keys = {principal.key for principal in before.values() if principal.key}
+    revoked, unknown = _ask_verifiers(keys)
+    valid = {key: principal for key, principal in before.items() if principal.key not in revoked}
+    pks = sorted(
+        {principal.user.pk for principal in valid.values() if principal.is_authenticated}, key=str
+    )
+    loaded = {user.pk: user for chunk in in_chunks(pks) for user in users().filter(pk__in=chunk)}
+    fresh = {key: _renewed(principal, loaded) for key, principal in valid.items()}
+    return {key: principal for key, principal in fresh.items() if principal is not None}, unknown
 
 
 def _renewed(before: Principal, loaded: Mapping[Any, Any]) -> Principal | None:
@@ -344,12 +351,12 @@ def _renewed(before: Principal, loaded: Mapping[Any, Any]) -> Principal | None:
 
 def _inactive(owners: Collection[str]) -> set[str]:
     """Return the keys whose user is deleted or inactive, for tokens that no verifier knows."""
-    named = {key: parts[0] for key in owners if (parts := key_parts(key))}
-    known = sorted({user for user in named.values() if is_user_pk(user)})
+    user_of_key = {key: parts[0] for key in owners if (parts := key_parts(key))}
+    pks = sorted({user for user in user_of_key.values() if is_user_pk(user)})
     active = {
         str(user.pk)
-        for some in in_chunks(known)
-        for user in users().filter(pk__in=some)
+        for chunk in in_chunks(pks)
+        for user in users().filter(pk__in=chunk)
         if user.is_active
     }
-    return {key for key, user in named.items() if user not in active}
+    return {key for key, user in user_of_key.items() if user not in active}

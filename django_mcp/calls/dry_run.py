@@ -159,7 +159,7 @@ def _run(approval: Approval, tool: Tool, visible: VisibleFields) -> DryRun:
         outcome.step = needed.key
     except Exception as error:
         outcome.problem = _problem(error)
-    # The tool may have ignored the error. The call would write what the dry run has refused.
+    # The tool may have caught ``DryRunRefused``. The call would do the write that was refused.
     outcome.problem = outcome.problem or recorder.refusal
     outcome.rows, outcome.is_cut = recorder.rows, recorder.is_cut
     outcome.tables = sorted(recorder.tables.items())
@@ -226,10 +226,10 @@ def _request(approval: Approval) -> Request:
     """Return a request of the approval's caller, as the call has it."""
     caller: dict[str, Any] = approval.caller
     user = None if approval.user_id is None else str(approval.user_id)
-    kept = SessionCaller.from_stored(user, caller.get("scopes"), caller.get("owner", ""))
+    session_caller = SessionCaller.from_stored(user, caller.get("scopes"), caller.get("owner", ""))
     revision = REVISIONS.get(caller.get("revision", ""))
     return Request(
-        kept.load(),
+        session_caller.load(),
         server_named(approval.server),
         host=caller.get("host"),
         revision=caller.get("revision", ""),

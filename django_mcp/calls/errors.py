@@ -87,15 +87,15 @@ def _protocol_error(error: Exception, run: CallRun) -> ProtocolError:
 
 def _text_of(error: Exception, run: CallRun) -> str:
     """Return the text of ``error`` for the caller. The text of a bug is logged instead."""
-    words = in_words(error)
-    return words if words is not None else _bug(error, run)
+    text = in_words(error)
+    return text if text is not None else _bug(error, run)
 
 
 def _send_to_page(error: UrlRequired, run: CallRun) -> Exception:
-    """Send the user to the page, in the way of the client's revision.
+    """Have the client send its user to the page, as the client's revision does that.
 
-    Return the error that remains, or raise ``InputRequired`` to ask the client. Return ``error``
-    itself if the client cannot open pages.
+    Return the error for the response: ``error`` itself if the client cannot open pages. Raise
+    ``InputRequired`` to ask the client.
     """
     if not run.request.can.elicit_url:
         return error
@@ -106,8 +106,8 @@ def _send_to_page(error: UrlRequired, run: CallRun) -> Exception:
             return UrlElicitationRequired([page])
         if run.request._may_ask:
             run.request.elicit(error._prompt, url=error._template)
-    except Exception as answered:  # the user declined, for example
-        return answered
+    except Exception as failed_question:  # the user declined, for example
+        return failed_question
     return error
 
 
@@ -134,14 +134,14 @@ def _not_found(error: Http404) -> str:
 
     Other arguments are for developers, such as the list of URL patterns that the resolver tried.
     """
-    said = error.args[0] if error.args else ""
-    return str(said) if isinstance(said, str | Promise) and said else "Not found."
+    message = error.args[0] if error.args else ""
+    return str(message) if isinstance(message, str | Promise) and message else "Not found."
 
 
 def _validation(error: ValidationError) -> str:
     if not hasattr(error, "error_dict"):
         return " ".join(error.messages)
-    lines = [f"{field}: {' '.join(words)}" for field, words in error.message_dict.items()]
+    lines = [f"{field}: {' '.join(messages)}" for field, messages in error.message_dict.items()]
     return " ".join(line.removeprefix("__all__: ") for line in lines)
 
 
@@ -152,6 +152,6 @@ def _bug(error: Exception, run: CallRun) -> str:
     return MASKED
 
 
-def _sentence(words: str) -> str:
+def _sentence(text: str) -> str:
     """Join several sentences into one: "concise single sentence" (schema, Error.message)."""
-    return re.sub(r"\.\s+(?=\S)", "; ", words)
+    return re.sub(r"\.\s+(?=\S)", "; ", text)

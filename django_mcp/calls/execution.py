@@ -90,7 +90,7 @@ class Retries:
         """
         outages.note_break(error)
         self._until = self._until or time.monotonic() + RETRY_SECONDS
-        words, is_harmless = await self._verdict(run, has_steps)
+        message, is_harmless = await self._verdict(run, has_steps)
         if is_harmless and self._count_rerun(run, error) and await self._is_back(run, error):
             return None
         if run.call.method == "tools/call":
@@ -98,8 +98,8 @@ class Retries:
             # server imports this module, and results import pydantic.
             from .results import error_result
 
-            return error_result(words)
-        raise InternalError(words)
+            return error_result(message)
+        raise InternalError(message)
 
     async def _verdict(self, run: CallRun, has_steps: bool) -> tuple[str, bool]:
         """Return the message about a failed run's outcome, and whether another run is safe."""
@@ -108,7 +108,8 @@ class Retries:
         if run.call.method == "subscriptions/listen":  # the acknowledgement may have been sent
             return HARMLESS, False
         if work is None or not work.is_begun:
-            # An earlier run that has begun was safe to repeat, or there would be no other.
+            # If an earlier run has called the function, that was safe to repeat: otherwise the call
+            # would not run again.
             nothing_done = HARMLESS if self._has_begun else NOT_BEGUN
             return (UNKNOWN if has_steps else nothing_done), True
         self._has_begun = True
@@ -194,13 +195,12 @@ async def run_in_thread(run: CallRun, job: Callable[[], T]) -> T:
 
 
 async def with_database(run: CallRun, function: Callable[[], T]) -> T:
-    """Run project code in one job of the pool ``tools``, inside ``AROUND``."""
-
+    """Run project code of a call in one job of the pool ``tools``, inside ``AROUND``."""
     return await surrounded_job(run.request, function, waits=run.has_run_before)
 
 
 async def surrounded_job(request: Request, function: Callable[[], T], *, waits: bool = False) -> T:
-    """Do the same for a request without a call, such as a subscription's.
+    """Run project code in one job of the pool ``tools``, inside ``AROUND`` for ``request``.
 
     With ``waits``, wait for a free thread instead of raising ``Busy``.
     """
@@ -220,14 +220,14 @@ async def _run_when_free(owners: tuple[str, ...], job: Callable[[], T]) -> T:
     """
     begun = False
 
-    def marked() -> T:
+    def note_begin_and_run() -> T:
         nonlocal begun
         begun = True
         return job()
 
     while True:
         try:
-            return await threads.tools.run_for(owners, marked)
+            return await threads.tools.run_for(owners, note_begin_and_run)
         except Busy:
             if begun:  # the job's own code may raise Busy: do not run it twice
                 raise
@@ -337,6 +337,8 @@ def _transaction(work: Invocation) -> Iterator[None]:
 
 async def _in_loop(run: CallRun, work: Invocation) -> dict[str, Any]:
     async with orm_in_own_thread():
+        # If no context manager, argument or permission check may query the database, the call needs
+        # no thread.
         if not (
             surroundings() or work.arguments.binds or not work.declaration._decides_without_database
         ):
@@ -417,7 +419,7 @@ def surrounded(request: Request) -> Iterator[None]:
     A manager sees an exception of the code but cannot suppress it. If a manager itself fails, this
     thread's connections are closed, because their state is unknown.
     """
-    wrong: BaseException | None = None
+    raised: BaseException | None = None
     try:
         with ExitStack() as stack:
             kill_switches.refresh()
@@ -427,14 +429,14 @@ def surrounded(request: Request) -> Iterator[None]:
             try:
                 yield
             except BaseException as error:
-                wrong = error
+                raised = error
                 raise
     except BaseException as error:
-        if error is not wrong:
+        if error is not raised:
             environment().discard_connections()
         raise
-    if wrong is not None:
-        raise wrong
+    if raised is not None:
+        raise raised
 
 
 def _watching(request: Request) -> Callable[..., Any]:
@@ -442,16 +444,16 @@ def _watching(request: Request) -> Callable[..., Any]:
 
     It raises only once, because queries of the rollback and of cleanup code must succeed.
     """
-    stopped, home = False, threading.get_ident()
+    has_stopped, own_thread = False, threading.get_ident()
 
-    def check(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
-        nonlocal stopped
+    def watch(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
+        nonlocal has_stopped
         # In a test several calls share a connection. Do not stop the queries of another one.
-        if threading.get_ident() != home or request._is_committing:
+        if threading.get_ident() != own_thread or request._is_committing:
             return execute(sql, params, many, context)
         text = str(sql)
-        if request.cancelled and not (stopped or text.startswith(ENDINGS)):
-            stopped = True
+        if request.cancelled and not (has_stopped or text.startswith(ENDINGS)):
+            has_stopped = True
             raise Stopped()
         result = execute(sql, params, many, context)
         if makes_own_queries.get():
@@ -461,7 +463,7 @@ def _watching(request: Request) -> Callable[..., Any]:
             request._rows_written += row_count(text, params, many, context)
         return result
 
-    return check
+    return watch
 
 
 def row_count(sql: str, params: Any, many: bool, context: Any) -> int:
@@ -501,8 +503,8 @@ def shares_transaction(atomic: bool | str) -> bool:
     It must be in the same database, and that must not be SQLite.
     """
     alias = atomic if isinstance(atomic, str) else DEFAULT_DB_ALIAS
-    at_home = bool(atomic) and alias == settings.DATABASE
-    return at_home and connections[alias].vendor != "sqlite"
+    is_session_database = bool(atomic) and alias == settings.DATABASE
+    return is_session_database and connections[alias].vendor != "sqlite"
 
 
 def can_store_result_in_transaction(atomic: bool | str) -> bool:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ..models import Call as Row
     from ..models import Session
 
-MAX_STATE = 1_000_000
+MAX_STATE = 1_000_000  # characters of a sealed state
 Asking = tuple[str, str, Question]  # the key in the message, the digest, the question
 
 
@@ -235,9 +235,8 @@ class PendingQuestions:
         self._send = send
         self._open: dict[str, asyncio.Future[Answered]] = {}
         self.ready = asyncio.Event()
-        self.elicitations: dict[
-            str, None
-        ] = {}  # ids of URL elicitations, in the order they were sent
+        # Ids of URL elicitations, in the order in which they were sent.
+        self.elicitations: dict[str, None] = {}
 
     async def ask(
         self, revision: Revision, asking: Iterable[Asking], interaction: Interaction | None = None
@@ -249,12 +248,12 @@ class PendingQuestions:
         questions = {digest: question for _, digest, question in asking}
         # Encode all before the first is sent. If one is unsupported, none is left open.
         asked = [written(revision, question) for question in questions.values()]
-        self.expect(*(one.id for one in asked if one.is_url_elicitation))
-        answers = await asyncio.gather(*(self._one(revision, one) for one in asked))
-        found = zip(questions, answers, strict=True)
-        return {digest: answer for digest, answer in found if answer is not None}
+        self.expect(*(question.id for question in asked if question.is_url_elicitation))
+        answers = await asyncio.gather(*(self._ask_one(revision, question) for question in asked))
+        by_digest = zip(questions, answers, strict=True)
+        return {digest: answer for digest, answer in by_digest if answer is not None}
 
-    async def _one(self, revision: Revision, asked: WrittenQuestion) -> JSON | None:
+    async def _ask_one(self, revision: Revision, asked: WrittenQuestion) -> JSON | None:
         try:
             answered = await self._sent(asked.id, asked.message, asked.seconds)
         except TimeoutError:
@@ -271,7 +270,7 @@ class PendingQuestions:
             return await self._open[id]
 
     def _withdraw(self, revision: Revision, id: str) -> None:
-        """Close a question, and withdraw it from the client unless that has answered."""
+        """Close a question, and withdraw it from the client, unless the client has answered."""
         future = self._open.pop(id, None)
         if future is None or (future.done() and not future.cancelled()):
             return

@@ -1,12 +1,12 @@
 """Paginated lists of the declarations that the caller may use.
 
 ``page`` and ``resources`` make the results of list requests. A declaration is listed if the caller
-may use it, or lacks only a scope that the client can ask for. A cursor is sealed and has a position
-only. It is valid for one list, and for one caller unless the list is public. It stays valid when
+may use it, or lacks only a scope that the client can ask for. A cursor is a sealed position. It is
+valid for one list, and for one caller unless the list is public. It stays valid when
 the list changes. A page is cacheable as public only if all items of all pages are public
 (server/utilities/caching).
 
-``usable`` returns all of them at once, for the endpoint's web page and for commands. It
+``usable`` returns all usable declarations at once, for the endpoint's web page and for commands. It
 makes the same permission checks as the lists, and shows nothing that they would not.
 """
 
@@ -69,15 +69,15 @@ async def resources(run: CallRun) -> JSON:
     """Return one page of ``resources/list``: declared resources, then rows of listed models."""
     catalog = run.server._catalog
     declared = catalog.resource_list
-    models = [one for one in catalog.templates.values() if _lists_rows(one)]
+    models = [resource for resource in catalog.templates.values() if _lists_rows(resource)]
     public = not models and declared.is_public and all(map(_is_alike, declared.declarations))
     purpose = _purpose(run, "resources", public)
     start = _position(run, purpose)
 
     def listed() -> JSON:
-        alone = _declared(run, declared, lambda one: one._list_entry(run.request))
-        rows = [_rows(run, one) for one in models if one._is_allowed(run.request)]
-        return _page("resources", purpose, [alone, *rows], start)
+        declarations = _declared(run, declared, lambda resource: resource._list_entry(run.request))
+        rows = [_rows(run, resource) for resource in models if resource._is_allowed(run.request)]
+        return _page("resources", purpose, [declarations, *rows], start)
 
     return await with_database(run, listed) | hints(run.server.name, public)
 
@@ -106,16 +106,16 @@ def _page(member: str, purpose: str, sections: Sequence[Section], start: Any) ->
 
 
 def _filled(sections: Sequence[Section], start: Any, limit: int) -> tuple[list[Any], Any]:
-    """Return the entries from ``start`` on, from as many sections as needed, and the position."""
+    """Return the entries after ``start``, from as many sections as needed, and the new position."""
     key, after = start or (sections[0][0], None)
     entries: list[Any] = []
-    for place, page in dropwhile(lambda section: section[0] != key, sections):
+    for section_key, page in dropwhile(lambda section: section[0] != key, sections):
         if len(entries) >= limit:
-            return entries, [place, None]
-        found, after = page(after, limit - len(entries))
-        entries += found
+            return entries, [section_key, None]
+        more, after = page(after, limit - len(entries))
+        entries += more
         if after is not None:
-            return entries, [place, after]
+            return entries, [section_key, after]
     return entries, None
 
 

@@ -61,7 +61,7 @@ def server_info(server: Server) -> JSON:
 def server_name(server: Server) -> JSON:
     """Return the short ``Implementation`` object: name, version and title.
 
-    It is part of every result of revision 2026-07-28, so it has no pictures.
+    It is part of every result of revision 2026-07-28, so it has no icons.
     """
     name: JSON = {"name": server.public_name, "version": server.version}
     return name | ({"title": str(server.title)} if server.title else {})
@@ -89,7 +89,7 @@ CAPABILITIES: dict[str, JSON] = {
 }
 
 
-MAX_TEXT = 1000
+MAX_TEXT = 1000  # characters of the text to complete
 
 
 def referred(run: CallRun) -> tuple[Any, Callable[[], ProtocolError]]:
@@ -102,11 +102,11 @@ def referred(run: CallRun) -> tuple[Any, Callable[[], ProtocolError]]:
     catalog = run.server._catalog
     if kind == "ref/prompt" and isinstance(name, str):
         unknown = partial(InvalidParams, f"Unknown prompt: {name[:200]}")
-        return _found(catalog.prompts.get(name), unknown)
+        return _require(catalog.prompts.get(name), unknown)
     if kind == "ref/resource" and isinstance(uri, str):
         matching = (one for one, _ in catalog.at(uri))
-        found = catalog.templates.get(uri) or next(matching, None)
-        return _found(found, partial(ResourceNotFound, uri))
+        template = catalog.templates.get(uri) or next(matching, None)
+        return _require(template, partial(ResourceNotFound, uri))
     raise InvalidParams("ref is required: ref/prompt with a name, or ref/resource with a uri.")
 
 
@@ -114,12 +114,12 @@ def _member(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else None
 
 
-def _found(
-    thing: Any, unknown: Callable[[], ProtocolError]
+def _require(
+    declaration: Any, unknown: Callable[[], ProtocolError]
 ) -> tuple[Any, Callable[[], ProtocolError]]:
-    if thing is None:
+    if declaration is None:
         raise unknown()
-    return thing, unknown
+    return declaration, unknown
 
 
 def typed(run: CallRun) -> tuple[str, str]:
@@ -144,7 +144,7 @@ def filled_in(run: CallRun) -> dict[str, str]:
 
 Method = Callable[["CallRun"], Awaitable[JSON]]
 METHODS: dict[str, tuple[Method, str]] = {}
-DISCOVER_TTL = 3_600_000
+DISCOVER_TTL = 3_600_000  # milliseconds
 # "Servers MUST NOT send InputRequiredResult responses on any other client requests."
 ASKING = frozenset(("prompts/get", "resources/read", "tools/call"))
 
@@ -382,15 +382,15 @@ async def listen(run: CallRun) -> JSON:
     wanted = run.params.get("notifications")
     if not isinstance(wanted, dict):
         raise InvalidParams("notifications is required, as an object.")
-    honoured, places = await _honoured(run, wanted)
-    await run.session.listen(run.call.id, honoured, places)
+    honoured, row_refs = await _honoured(run, wanted)
+    await run.session.listen(run.call.id, honoured, row_refs)
     return {"_meta": {SUBSCRIPTION_ID: run.call.id}}
 
 
 async def _honoured(run: CallRun, wanted: JSON) -> tuple[JSON, dict[str, str]]:
     """Reduce the filter of a listen request to what the server has and the caller can see.
 
-    Also return the rows of the resources, by URI (``visibility.place_of``).
+    Also return the rows of the resources, by URI (``visibility.row_ref``).
     """
     seen: dict[str, str] = {}
     has = capabilities(run.server)
@@ -443,16 +443,16 @@ async def get_prompt(run: CallRun) -> JSON:
 async def complete(run: CallRun) -> JSON:
     count_call_in_process(run, "completions")
     (name, text), before = typed(run), filled_in(run)
-    thing, unknown = referred(run)
+    declaration, unknown = referred(run)
 
     def completed() -> JSON:
-        check(thing, run.request, unknown)
+        check(declaration, run.request, unknown)
         count_completion(run)
-        if name not in thing._arguments.parameters and name not in thing._completers:
+        if name not in declaration._arguments.parameters and name not in declaration._completers:
             raise InvalidParams(f"There is no argument {name[:200]!r}.")
-        completer = thing._completers.get(name)
+        completer = declaration._completers.get(name)
         run.request._may_ask = False
-        found = completer(run.request, text, before) if completer else ()
-        return completion(found)
+        values = completer(run.request, text, before) if completer else ()
+        return completion(values)
 
     return {"completion": await with_database(run, completed)}

@@ -157,7 +157,7 @@ class InMemorySteps:
 in_memory_steps = InMemorySteps()
 
 
-async def execute_once(memory: StepStore, call: str, step: OnceNeeded, run: CallRun) -> None:
+async def execute_once(store: StepStore, call: str, step: OnceNeeded, run: CallRun) -> None:
     """Execute a step in a transaction of its own and store its value. Raise ``ToolError``."""
 
     # One job does all of it. If the call is cancelled, its task stops waiting, and the value of a
@@ -165,35 +165,35 @@ async def execute_once(memory: StepStore, call: str, step: OnceNeeded, run: Call
     def job() -> None:
         # A question would end the step half way, and the step would run again.
         run.request._may_ask = False
-        if memory.shares_transaction():
-            _execute_and_store_atomically(memory, call, step)
+        if store.shares_transaction():
+            _execute_and_store_atomically(store, call, step)
         else:
-            _execute_then_store(memory, call, step)
+            _execute_then_store(store, call, step)
 
     await with_database(run, job)
 
 
-def _execute_and_store_atomically(memory: StepStore, call: str, step: OnceNeeded) -> None:
+def _execute_and_store_atomically(store: StepStore, call: str, step: OnceNeeded) -> None:
     """Execute the step and store its value in one transaction, so that a crash undoes both."""
     with transaction.atomic():
-        if memory.begin(call, step.key):
-            memory.keep(call, step.key, _execute_step(step))
+        if store.begin(call, step.key):
+            store.keep(call, step.key, _execute_step(step))
 
 
-def _execute_then_store(memory: StepStore, call: str, step: OnceNeeded) -> None:
+def _execute_then_store(store: StepStore, call: str, step: OnceNeeded) -> None:
     """Mark the step as begun, execute it, and store its value after its commit.
 
     If the process dies between, the step stays begun and is not repeated (with ``StepRows``).
     """
-    if not memory.begin(call, step.key):
+    if not store.begin(call, step.key):
         return
     try:
         with transaction.atomic():
             value = _execute_step(step)
     except BaseException:
-        memory.fail(call, step.key)
+        store.fail(call, step.key)
         raise
-    memory.keep(call, step.key, value)
+    store.keep(call, step.key, value)
 
 
 def _execute_step(step: OnceNeeded) -> Any:

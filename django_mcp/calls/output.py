@@ -219,7 +219,7 @@ class ClientNotifier:
             time.sleep(PAUSE_SECONDS)
 
     async def apause(self) -> None:
-        """Do the same for asynchronous code."""
+        """Pause asynchronous code that sends faster than the event loop writes."""
         for _ in self._pauses():
             await asyncio.sleep(PAUSE_SECONDS)
 
@@ -233,7 +233,7 @@ class ClientNotifier:
         if total is not None and _is_finite(total):
             params["total"] = total
         if message is not None:
-            params["message"] = _words(message)[:MAX_MESSAGE_LENGTH]
+            params["message"] = _masked_text(message)[:MAX_MESSAGE_LENGTH]
         # Progress MUST increase (utilities/progress). Without the lock two threads could both pass
         # the comparison and send decreasing values.
         with self._lock:
@@ -248,7 +248,7 @@ class ClientNotifier:
             return
         params: JSON = {"level": level, "data": masked_json(data)}
         if name is not None:
-            params["logger"] = _words(name)
+            params["logger"] = _masked_text(name)
         self._notify("log", "notifications/message", params)
 
     def _wanted(self, level: str) -> bool:
@@ -285,7 +285,7 @@ def _is_finite(number: Any) -> bool:
         return False
 
 
-def _words(value: Any) -> str:
+def _masked_text(value: Any) -> str:
     """Return ``value`` as text, masked as the data of a log message is."""
     plain = masked_json(value)
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)

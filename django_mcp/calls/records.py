@@ -6,8 +6,8 @@ Records of calls: what was called, by whom and with which outcome.
 ``report_end`` calls ``observers``, writes one log line and sends ``call_finished``. Requests that
 do not reach the project's code, such as ``tools/list``, only have wrappers.
 
-A call that waits for answers as rows ends here with the outcome ``INPUT_REQUIRED``. The worker that
-continues it makes a new record.
+The record of a call that is parked as a row ends with the outcome ``INPUT_REQUIRED``. The worker
+that continues the call makes a new record.
 """
 
 from __future__ import annotations
@@ -218,10 +218,10 @@ class CallRecord:
         """Note that the call has a result, or that it ended with an error."""
         self.duration = time.perf_counter() - self._began
         # ``self.error`` is what the project's code raised, before it became an error response.
-        known = self.error or error
-        if known is not None:
-            self.outcome = self._outcome_of(known)
-            self.error = known if isinstance(known, Exception) else None
+        failure = self.error or error
+        if failure is not None:
+            self.outcome = self._outcome_of(failure)
+            self.error = failure if isinstance(failure, Exception) else None
         elif result is not None and result.get("resultType") == "input_required":
             self.outcome = CallOutcome.INPUT_REQUIRED
         else:
@@ -267,16 +267,16 @@ def _unknown_uri(uri: str, server: Server) -> str:
 
 
 def _may_have_written(run: CallRun, work: Invocation, error: BaseException) -> bool:
-    """Whether a run that failed or asked a question may have written something.
+    """Whether a run that failed or asked a question counts as having written.
 
-    True if it called a function that writes, even if the writes were rolled back. False if it asked
-    a question and was rolled back, because the call runs again after the answer. The answer may
-    never come. So the result is True if writes remain that are in no transaction or in a step.
+    A failed run of a function that writes does, even if its writes were rolled back. A run that
+    asked a question does only if writes remain, outside of a transaction or in a step: the call
+    runs again after the answer, which may never come.
     """
     if not (work.is_begun and work.write):
         return False
-    stays = work.atomic is False or bool(run.answers.remembered)
-    return stays or not isinstance(error, RunEnded)
+    writes_remain = work.atomic is False or bool(run.answers.remembered)
+    return writes_remain or not isinstance(error, RunEnded)
 
 
 Observer = Callable[[CallRecord], None]

@@ -145,14 +145,15 @@ def prompt_result(prompt: Prompt, request: Request, value: Any) -> JSON:
     """Return the result of ``prompts/get``. Raise ``Mismatch``, or ``ToolError`` if too large."""
     value = prompt._messages(value, request)
     values = value if isinstance(value, list | tuple) else [value]
-    said = [one if isinstance(one, Message) else Message(one) for one in values]
+    sent = [value if isinstance(value, Message) else Message(value) for value in values]
     try:
-        written = _blocks([one.content for one in said], request)
+        contents = _blocks([message.content for message in sent], request)
     except HiddenRows as error:
         _log_hidden_rows(error, "prompt", prompt.name, request)
         raise
     messages = [
-        {"role": one.role, "content": block} for one, block in zip(said, written, strict=True)
+        {"role": message.role, "content": block}
+        for message, block in zip(sent, contents, strict=True)
     ]
     about = {"description": str(prompt.description)} if prompt.description else {}
     return _bounded(about | {"messages": messages})

@@ -163,7 +163,7 @@ class CallRunner:
         Run the call again after answers, steps and outages. Most calls run once, and never have an
         ``Interaction``.
         """
-        # ``ActiveCall.end`` takes the output away from the call, but the run may still fail then.
+        # Kept here, because ``ActiveCall.end`` resets ``active.output`` and the run may fail later.
         call, output, principal = active.call, active.output, record.principal
         if interaction is None and (call.input_responses or call.request_state is not None):
             interaction = resumed(call, purpose(call, self.server, principal))
@@ -206,29 +206,29 @@ class CallRunner:
                 except ApprovalRequired as required:
                     # The function was not called, so the answers of the client are not used up.
                     interaction, has_run_before = interaction or Interaction(), True
-                    asking = await wait_for_decision(required, run)
-                    record.error = required if asking is not None else None
+                    final = await wait_for_decision(required, run)
+                    record.error = required if final is not None else None
                 except RunEnded as ended:
                     interaction = interaction or Interaction()
                     # A run that ended has moved the client's named answers to ``known``. A run that
                     # broke has not, so the next one needs them again.
                     interaction.high_water, has_run_before, named = notifier.high_water, True, {}
-                    asking = await self._prepare_rerun(ended, run, interaction, output)
+                    final = await self._prepare_rerun(ended, run, interaction, output)
                 except DatabaseBroke as broke:
                     interaction, has_run_before = interaction or Interaction(), True
                     retries = retries or Retries(output.was_rolled_back)
-                    asking = await retries.wait(run, broke.error, has_steps=interaction.has_steps)
-                    if asking is None:
+                    final = await retries.wait(run, broke.error, has_steps=interaction.has_steps)
+                    if final is None:
                         await keep_approval(run, broke, interaction.id)
-                if asking is not None:
-                    return asking
+                if final is not None:  # the result that ends the call, instead of another run
+                    return final
                 answers = KnownAnswers(known=dict(interaction.known), named=dict(named))
                 # Answers and retries take time. The user may have been deactivated meanwhile.
                 principal = await self.get_principal()
         finally:
-            # Keep the steps while the client holds a ``requestState``: with it the call may come
-            # back, and the steps must not be done twice. For a session ``aforget`` does nothing:
-            # the steps are deleted when the outcome is stored.
+            # Keep the steps while the client has a ``requestState``: with it the client may resume
+            # the call, and the steps must not be executed twice. For a session ``aforget`` does
+            # nothing: the steps are deleted when the outcome is stored.
             if interaction is not None and interaction.has_steps:
                 holds_state = call.revision.input_required and interaction.may_return
                 if not holds_state:

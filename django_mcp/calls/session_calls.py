@@ -100,9 +100,9 @@ class SessionAsker:
         """
         questions = {digest: (key, written(revision, question)) for key, digest, question in asking}
         await self._session_call.post.opened(self._session_call)
-        timed_out = {digest: {"timeout": one.seconds} for digest, (_, one) in questions.items()}
-        if not await self._is_ready(min(one.seconds for _, one in questions.values())):
-            return timed_out
+        timeouts = {digest: asked.seconds for digest, (_, asked) in questions.items()}
+        if not await self._is_ready(min(timeouts.values())):
+            return {digest: {"timeout": seconds} for digest, seconds in timeouts.items()}
         await self._park(questions, interaction)
         raise CallParked()
 
@@ -126,13 +126,13 @@ class SessionAsker:
         # What the call sent before comes first in the stream. Once it is parked, another process
         # may append to the stream.
         await session_call.post.registry.writer.flush(to)
-        asked = [one for _, one in questions.values()]
-        if sent := [one.id for one in asked if one.is_url_elicitation]:
-            await run_with_retries(subscribe_to_completion, session_call.post.session, sent)
+        asked = [question for _, question in questions.values()]
+        if pages := [question.id for question in asked if question.is_url_elicitation]:
+            await run_with_retries(subscribe_to_completion, session_call.post.session, pages)
         parked = await run_with_retries(
             calls.park, to.call, to.fence,
-            [_row(key, digest, one) for digest, (key, one) in questions.items()],
-            [encode(one.message) for one in asked],
+            [_row(key, digest, question) for digest, (key, question) in questions.items()],
+            [encode(question.message) for question in asked],
             known=interaction.known, high_water=interaction.high_water,
             rounds=interaction.count,
             # ``run_with_retries`` sets it on later attempts: the first commit may have succeeded.
@@ -357,7 +357,7 @@ class SessionCallManager(SessionCallRegistry):
         here = self._continues_here(session)
         async with self.poller.claiming():
             row = await run_with_retries(
-                self._claimed_by, session, principal, answered, here, is_retry=False
+                self._store_answer, session, principal, answered, here, is_retry=False
             )
             if row is None or not here or _is_held(row):
                 return
@@ -375,10 +375,10 @@ class SessionCallManager(SessionCallRegistry):
         if not self.is_ending:
             return True
         comes_back = connection_of(session).revision.priming
-        reads = any(tail.session == session.pk for tail in stream_wakeups())
+        reads = any(reader.session == session.pk for reader in stream_wakeups())
         return reads and not comes_back and self.poller.call_manager is self
 
-    def _claimed_by(
+    def _store_answer(
         self,
         session: Session,
         principal: Principal,
@@ -387,22 +387,22 @@ class SessionCallManager(SessionCallRegistry):
         *,
         is_retry: bool,
     ) -> Row | None:
-        """Store an answer. Return the call if it was the last one that the call waited for.
+        """Store an answer. If its call waits for no other, claim the call and return it.
 
         Runs in a thread of the pool ``log``. Answers are ignored if the token has fewer scopes than
         the call began with.
         """
         process = lease.hold() if here else ""
         ask = calls.open_question(session, str(answered.id))
-        found = None
+        call = None
         if ask is not None and covers(principal, ask.call.scopes):
             answer = understood(connection_of(session).revision, ask.wire, answered)
-            found = calls.answer(session, ask.pk, answer, process=process)
+            call = calls.answer(session, ask.pk, answer, process=process)
         elif not is_retry:
             logger.debug("Response without a request ignored: id=%.80r", answered.id)
-        if found is None and is_retry:
-            found = calls.answered(session, str(answered.id), process=process)
-        return found
+        if call is None and is_retry:
+            call = calls.answered(session, str(answered.id), process=process)
+        return call
 
     # Shutdown.
 
@@ -458,10 +458,10 @@ class SessionCallManager(SessionCallRegistry):
         Otherwise it may have run, and is taken over with a new fence. So is a call of a former id
         of this process.
         """
-        begun = call.runs or not call.fence or (call.pk, call.fence) in self._left
-        begun = begun or call.process in lease.former
+        may_have_run = call.runs or not call.fence or (call.pk, call.fence) in self._left
+        may_have_run = may_have_run or call.process in lease.former
         self._claimed.add(call.pk)
-        self.spawn(self._take_over_again(call) if begun else self._resume(call))
+        self.spawn(self._take_over_again(call) if may_have_run else self._resume(call))
 
     async def _take_over_again(self, row: Row) -> None:
         """Take over a call from an earlier run in this process.
@@ -498,14 +498,14 @@ class SessionCallManager(SessionCallRegistry):
                 self.revoke(session_call)
                 session_call.post.set_outcome(session_call, None)
                 return
-            found = await decide(session_call, row)
+            decision = await decide(session_call, row)
         except Exception:
             logger.exception("Call cannot continue: call=%s", row)
-            found = session_call.post.connection.error(session_call.active.call, InternalError())
-        if isinstance(found, Server):
-            self._begin(session_call, found, session_call.post.session.host or None)
+            decision = session_call.post.connection.error(session_call.active.call, InternalError())
+        if isinstance(decision, Server):
+            self._begin(session_call, decision, session_call.post.session.host or None)
         else:
-            session_call.post.set_outcome(session_call, found)
+            session_call.post.set_outcome(session_call, decision)
 
     async def _load(self, row: Row) -> SessionCall | None:
         """Create and register a call from its row. Return None if its session has ended."""
@@ -525,7 +525,7 @@ class SessionCallManager(SessionCallRegistry):
 
 def _is_held(row: Row) -> bool:
     """Whether an event loop of this process runs the call or has claimed it."""
-    return any(row.pk in one.running_ids() for _, one in call_manager.instances())
+    return any(row.pk in manager.running_ids() for _, manager in call_manager.instances())
 
 
 call_manager = Service(SessionCallManager)

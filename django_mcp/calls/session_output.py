@@ -147,7 +147,7 @@ class SessionCall(CallOutput):
 
     def release(self) -> None:
         if self.active.call.revision.priming:  # clients of older revisions do not reconnect
-            self.post.let_go(self)
+            self.post.release(self)
 
     def reopen(self) -> None:
         """Allow messages and cancels again, because the tool's transaction was rolled back."""
@@ -210,7 +210,7 @@ class SessionCall(CallOutput):
         # which is the last event of the call.
         if self.row is None or self.count:
             _wait(self.post.loop, self.post.written(self))
-        if self.post.is_gone:
+        if self.post.has_session_ended:
             raise Stopped()
         if self.is_full:
             raise ToolError(CALL_TOO_MUCH)
@@ -226,7 +226,7 @@ class SessionCall(CallOutput):
             raise Stopped()
         if self.interaction.has_steps:
             stored_calls.delete_steps(self.interaction.id)
-        commit = partial(self.commit, response_wakeup(to.stream, stored, text))
+        commit = partial(self.note_commit, response_wakeup(to.stream, stored, text))
         transaction.on_commit(commit, using=settings.DATABASE, robust=True)
 
     async def was_rolled_back(self, run: CallRun) -> bool:
@@ -239,19 +239,19 @@ class SessionCall(CallOutput):
             return await super().was_rolled_back(run)
         row = None if self.is_plain else self.row
         if row is not None and not await run_with_retries(stored_calls.is_owned, row.pk, row.fence):
-            self.commit()
+            self.note_commit()
             raise Stopped()
         self.reopen()
         return row is not None
 
     # Ending.
 
-    def without_outcome(self, words: str) -> JSON:
+    def without_outcome(self, message: str) -> JSON:
         """Return the response to a call without an outcome: a tool error, or a JSON-RPC error."""
         call, connection = self.active.call, self.post.connection
         if call.method == "tools/call":
-            return connection.result(call, error_result(words))
-        return connection.error(call, InternalError(words))
+            return connection.result(call, error_result(message))
+        return connection.error(call, InternalError(message))
 
     def cancel(self) -> None:
         """Stop the call, unless its outcome is decided."""
@@ -267,7 +267,7 @@ class SessionCall(CallOutput):
             self.active.end()
         return self.is_decided
 
-    def commit(self, wakeup: StreamWakeup | None = None) -> None:
+    def note_commit(self, wakeup: StreamWakeup | None = None) -> None:
         """Note that the response is in the database. ``wakeup`` is for the stream's readers."""
         self.is_committed, self.wakeup = True, wakeup
 
@@ -354,7 +354,7 @@ class PostResponse:
         self.ready: list[JSON] = []  # responses to messages that became no call
         self.stream: int | None = None
         self._opened: StreamWakeup | None = None  # the first events of the stream
-        self.is_gone = False
+        self.has_session_ended = False
         self.answered: asyncio.Future[bool] = self.loop.create_future()
         self._messages: list[tuple[SessionCall, str]] = []
         self._size = 0
@@ -468,9 +468,9 @@ class PostResponse:
         The answer is final: once it is True, no row is created for the call.
         """
         with self._lock:
-            wanted = self._opening is not None or self._messages or self._is_releasing
+            needs_row = self._opening is not None or self._messages or self._is_releasing
             # True stays True, unless ``allow_row`` has reset it: ``_open`` may rely on it.
-            session_call.is_plain = session_call.is_plain or self._drops_messages or not wanted
+            session_call.is_plain = session_call.is_plain or self._drops_messages or not needs_row
             return session_call.is_plain
 
     def allow_row(self, session_call: SessionCall) -> None:
@@ -630,14 +630,14 @@ class PostResponse:
 
     def _end(self) -> None:
         """Cancel the calls, because the session has ended."""
-        self.is_gone = self._drops_messages = True
+        self.has_session_ended = self._drops_messages = True
         for session_call in self.calls:
             session_call.cancel()
         self._settle(False)
 
     # Releasing the connection.
 
-    def let_go(self, session_call: SessionCall) -> None:
+    def release(self, session_call: SessionCall) -> None:
         """End the HTTP response, so that the client reconnects for the rest. From any thread."""
         with self._lock:
             self._is_releasing = True
@@ -878,11 +878,12 @@ class SessionCallRegistry:
 
     async def end(self, session: Session) -> None:
         """End a session: cancel its calls, end its row, and wake the readers of its streams."""
-        for session_call in [k for (pk, _), k in self._requests.items() if pk == session.pk]:
-            session_call.post.is_gone = True
+        calls = [call for (pk, _), call in self._requests.items() if pk == session.pk]
+        for session_call in calls:
+            session_call.post.has_session_ended = True
             session_call.cancel()
         # As in ``_cancelled``: before the commit the poller would start the calls again.
         async with self.poller.claiming():
             await run_with_retries(sessions.end, session)
-        theirs = [tail.stream for tail in stream_wakeups() if tail.session == session.pk]
-        wake_readers(*(StreamWakeup(stream, changed=True) for stream in theirs))
+        stream_ids = [reader.stream for reader in stream_wakeups() if reader.session == session.pk]
+        wake_readers(*(StreamWakeup(id, changed=True) for id in stream_ids))

@@ -396,7 +396,7 @@ def _server_throttles(run: CallRun) -> tuple[Throttle, ...]:
 def count_call(run: CallRun, declaration: Declaration) -> None:
     """Count a call that the caller has the permission for. Raise ``Throttled``. It may block.
 
-    The executor calls it only if the server or the declaration has throttles.
+    ``admitted`` calls it only if the server or the declaration has throttles.
     """
     if run.has_run_before:
         return
@@ -480,7 +480,7 @@ def count_completion(run: CallRun) -> None:
 
 
 def declared_throttles(server: Server) -> Iterator[DeclaredThrottle]:
-    """Yield the throttles of a server and of its declarations, those with one count once."""
+    """Yield the throttles of a server and of its declarations. Shared ones come once."""
     for throttle in server._throttles:
         yield DeclaredThrottle(throttle, server)
     sources = {one._owner: None for one in server._catalog._declarations()}

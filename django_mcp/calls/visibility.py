@@ -42,16 +42,16 @@ def label_of(model: type[Model]) -> str:
 
 def row_ref(label: str, key: str) -> str:
     """Return the name of a row. A long key is replaced by its digest, to fit into a column."""
-    found = f"{label} {key}"
-    return found if len(found) <= MAX_URI_LENGTH else f"{label} {digest_of(key)}"
+    ref = f"{label} {key}"
+    return ref if len(ref) <= MAX_URI_LENGTH else f"{label} {digest_of(key)}"
 
 
-def place_of(resource: ModelResource, row: Model) -> str:
+def row_ref_of(resource: ModelResource, row: Model) -> str:
     return row_ref(label_of(resource.model), key_text(row, "pk", resource.model))
 
 
-def label_in(found: str) -> str:
-    return found.partition(" ")[0]
+def label_in(row_ref: str) -> str:
+    return row_ref.partition(" ")[0]
 
 
 class AnyRow(str):
@@ -77,20 +77,20 @@ def registered(model: type[Model]) -> dict[str, tuple[type[Model], frozenset[str
 def _registered(model: type[Model], version: int) -> dict[str, tuple[type[Model], frozenset[str]]]:
     family = {label_of(kind) for kind in model.__mro__ if _is_concrete(kind)}
     found: dict[str, tuple[type[Model], frozenset[str]]] = {}
-    for one, lookup in _all():
-        if kind := _by_whose_key(one, family):
-            _, lookups = found.get(label_of(one), (kind, frozenset(("pk",))))
-            found[label_of(one)] = (kind, lookups | ({lookup} & _names(kind)))
+    for other, lookup in _all_registered():
+        if kind := _model_with_key_of(other, family):
+            _, lookups = found.get(label_of(other), (kind, frozenset(("pk",))))
+            found[label_of(other)] = (kind, lookups | ({lookup} & _names(kind)))
     return found
 
 
-def _by_whose_key(one: type[Model], family: Collection[str]) -> type[Model] | None:
-    """Return the model in ``family`` with the key of ``one``'s rows: ``one`` or a parent, or None.
+def _model_with_key_of(model: type[Model], labels: Collection[str]) -> type[Model] | None:
+    """Return the nearest of ``model`` and its parents whose label is among ``labels``, or None.
 
-    ``family`` is a set of labels.
+    It has the same key: the primary key of each child on the way is the link to its parent.
     """
-    kind = one._meta.concrete_model or one
-    while label_of(kind) not in family:
+    kind = model._meta.concrete_model or model
+    while label_of(kind) not in labels:
         link = kind._meta.pk.remote_field
         if link is None or not link.parent_link:
             return None
@@ -107,7 +107,7 @@ def _is_concrete(kind: type[Any]) -> bool:
     return options is not None and not options.abstract
 
 
-def _all() -> Iterator[tuple[type[Model], str]]:
+def _all_registered() -> Iterator[tuple[type[Model], str]]:
     return (one for server in servers() for one in server._registered_models)
 
 
@@ -120,9 +120,9 @@ def keys_of(instance: Model) -> Keys:
 
 
 def keys_by_pk(model: type[Model], pk: Any) -> Keys | None:
-    """Return the same from a primary key only, or None if a parent has another primary key."""
+    """Return what ``keys_of`` returns for a primary key, or None if a parent has another one."""
     found = registered(model)
-    if all(_by_whose_key(model, {label_of(kind)}) for kind, _ in found.values()):
+    if all(_model_with_key_of(model, {label_of(kind)}) for kind, _ in found.values()):
         return {label: {"pk": pk_text(model, pk)} for label in found}
     return None
 
@@ -163,19 +163,19 @@ def visible(request: Request, uris: Iterable[str]) -> dict[str, str]:
                 _collect(keys, resource, uri)
             elif resource._is_allowed(request) and _fits(resource, variables, request):
                 seen[uri] = ""
-    for rows, wanted in keys.items():
-        for key, row in rows._fetch(request, list(wanted), fresh=True).items():
+    for resource, wanted in keys.items():
+        for key, row in resource._fetch(request, list(wanted), fresh=True).items():
             # A database may compare keys without case, and return one that was not asked for.
             for uri in wanted.get(key, ()):
-                seen[uri] = place_of(rows, row)
+                seen[uri] = row_ref_of(resource, row)
     return seen
 
 
 def _collect(
-    keys: dict[ModelResource, dict[object, list[str]]], rows: ModelResource, uri: str
+    keys: dict[ModelResource, dict[object, list[str]]], resource: ModelResource, uri: str
 ) -> None:
     with suppress(ValueError):
-        keys.setdefault(rows, {}).setdefault(rows._key(uri), []).append(uri)
+        keys.setdefault(resource, {}).setdefault(resource._key(uri), []).append(uri)
 
 
 def _lists_any(request: Request, label: str) -> bool:
@@ -183,17 +183,17 @@ def _lists_any(request: Request, label: str) -> bool:
 
     If the resource checks permissions for each row, only the first rows are checked.
     """
-    shown = [one for one in resources(request.server).get(label, ()) if one.listed]
-    return any(_shows_any(request, one) for one in shown if one._is_allowed(request))
+    shown = [resource for resource in resources(request.server).get(label, ()) if resource.listed]
+    return any(_shows_any(request, resource) for resource in shown if resource._is_allowed(request))
 
 
-def _shows_any(request: Request, rows: ModelResource) -> bool:
+def _shows_any(request: Request, resource: ModelResource) -> bool:
     from ..declarations.model_rows import in_write_database
 
-    found = in_write_database(rows.get_listed(request))
-    if (is_permitted := rows._row_check(request)) is None:
-        return found.exists()
-    return any(map(is_permitted, found[:ROWS_CHECKED_ONE_BY_ONE]))
+    rows = in_write_database(resource.get_listed(request))
+    if (is_permitted := resource._row_check(request)) is None:
+        return rows.exists()
+    return any(map(is_permitted, rows[:ROWS_CHECKED_ONE_BY_ONE]))
 
 
 def _fits(resource: Resource, variables: dict[str, str], request: Request) -> bool:

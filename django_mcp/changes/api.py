@@ -56,11 +56,11 @@ def notify_changed(thing: Model | str, *, server: Server | None = None) -> None:
         raise ValueError(f"{thing!r} has no key (any more): call this before it is deleted.")
     using = str(thing._state.db or router.db_for_write(type(thing)))
     if labels := registered(type(thing)):
-        found = capture.subject_of(thing, labels)
+        change = capture.subject_of(thing, labels)
         if server is not None:
-            kind, subject = found
-            found = OF_ONE, {"server": server.name, "kind": kind, "subject": subject}
-        _record(found, using, labels)
+            kind, subject = change
+            change = OF_ONE, {"server": server.name, "kind": kind, "subject": subject}
+        _record(change, using, labels)
 
 
 def notify_list_changed(*lists: str, server: Server | None = None) -> None:
@@ -149,12 +149,13 @@ def announce_changed_lists(server: Server) -> None:
 
 def _digests_of_lists(server: Server) -> Iterator[tuple[str, str]]:
     catalog = server._catalog
-    things: dict[str, list[Declaration]] = {
+    lists: dict[str, list[Declaration]] = {
         "tools": [*catalog.tools.values()],
         "prompts": [*catalog.prompts.values()],
         "resources": [*catalog.resources.values(), *catalog.templates.values()],
     }
     with translation.override(project.LANGUAGE_CODE):
-        for name, theirs in things.items():
-            written = sorted(json.dumps(one._definition(), sort_keys=True) for one in theirs)
-            yield name, digest_of("\n".join(written))
+        for name, declarations in lists.items():
+            definitions = (declaration._definition() for declaration in declarations)
+            texts = sorted(json.dumps(definition, sort_keys=True) for definition in definitions)
+            yield name, digest_of("\n".join(texts))

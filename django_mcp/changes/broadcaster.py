@@ -382,7 +382,7 @@ def claim_page(
     """Claim the next page of changes after a broadcast cursor. Runs queries.
 
     ``state`` is the state of the change log. Return None if another process has the claim, or if it
-    is a cursor of lists and ``every`` seconds are not over.
+    is a cursor of lists and ``interval_seconds`` are not over.
     """
     cursor = change_log.cursor_of(name, state.last)
     # A cursor beyond the last change means that a backup was restored. Then all changes count as

@@ -111,62 +111,62 @@ def _record_rows(
     """
     connection = connections[using]
     if not environment().is_shared(connection):
-        found = subjects()
-        _after_commit(lambda: notify_this_process(found), using)
+        changes = subjects()
+        _after_commit(lambda: notify_this_process(changes), using)
     elif watched(labels):
         record_with_row(using, *subjects(), models=labels)
     elif not watched.is_possible:  # there is no change log: only this process can be notified
-        found = subjects()
-        _after_commit(lambda: notify_this_process(found), using)
+        changes = subjects()
+        _after_commit(lambda: notify_this_process(changes), using)
     elif connection.in_atomic_block:
         changes_of_transaction(connection).skip(labels)
 
 
-def notify_this_process(found: Iterable[tuple[str, Any]]) -> None:
+def notify_this_process(changes: Iterable[tuple[str, Any]]) -> None:
     """Notify the clients of this process only."""
     if not has_followers():
         return
-    changes = [NumberedChange(0, kind, subject) for kind, subject in found]
+    numbered = [NumberedChange(0, kind, subject) for kind, subject in changes]
     for server in servers():
-        if change_set := change_set_for(server, changes):
+        if change_set := change_set_for(server, numbered):
             # No query for the members of changed groups here: treat all users as concerned.
             change_set.users.update({"": None} if change_set.groups else {})
             deliver_local_changes(server.name, change_set)
 
 
-def record_with_row(using: str, *found: tuple[str, Any], models: Iterable[str] = ()) -> None:
+def record_with_row(using: str, *changes: tuple[str, Any], models: Iterable[str] = ()) -> None:
     """Record changes in the database of the rows, in the open transaction if there is one.
 
     If that database has no table of changes, record them in the session database after the commit.
     """
     connection = connections[using]
     if not watched.is_ready(using):
-        _after_commit(lambda: _record_in_session_database(found), using)
+        _after_commit(lambda: _record_in_session_database(changes), using)
     elif connection.in_atomic_block:
-        changes_of_transaction(connection).record(found, list(models))
+        changes_of_transaction(connection).record(changes, list(models))
     else:
-        change_log.record(using, *found)
+        change_log.record(using, *changes)
         wake_for_changes()
 
 
-def record_after_commit(*found: tuple[str, Any], using: str | None = None) -> None:
+def record_after_commit(*changes: tuple[str, Any], using: str | None = None) -> None:
     """Record changes of things that are no rows, after the commit, in the session database."""
     if not environment().is_shared(transaction.get_connection(using)):
-        _after_commit(lambda: notify_this_process(found), using)
+        _after_commit(lambda: notify_this_process(changes), using)
     else:
-        _after_commit(lambda: _record_announcements(found), using)
+        _after_commit(lambda: _record_announcements(changes), using)
 
 
-def record_permission_changes(using: str, *found: tuple[str, Any]) -> None:
+def record_permission_changes(using: str, *changes: tuple[str, Any]) -> None:
     """Record changes in the transaction of the database ``using``.
 
     Record them after the commit if there is no follower yet, or no table of changes there.
     """
     is_followed = environment().is_shared(connections[using]) and watched([ANYTHING])
     if is_followed and watched.is_ready(using):
-        record_with_row(using, *found)
+        record_with_row(using, *changes)
     else:
-        record_after_commit(*found, using=using)
+        record_after_commit(*changes, using=using)
 
 
 def is_wanted(using: str) -> bool:
@@ -186,20 +186,20 @@ def _after_commit(record: Callable[[], None], using: str | None) -> None:
         record()
 
 
-def _record_announcements(found: Iterable[tuple[str, Any]]) -> None:
+def _record_announcements(changes: Iterable[tuple[str, Any]]) -> None:
     if watched([ANYTHING]):
-        _record_in_session_database(found)
+        _record_in_session_database(changes)
     elif not watched.is_possible:
-        notify_this_process(found)
+        notify_this_process(changes)
 
 
-def _record_in_session_database(found: Iterable[tuple[str, Any]]) -> None:
+def _record_in_session_database(changes: Iterable[tuple[str, Any]]) -> None:
     try:
-        change_log.record(settings.DATABASE, *found)
+        change_log.record(settings.DATABASE, *changes)
     except Exception:
         # The project's transaction is committed. An error here must not look as if it had failed.
         logger.exception("A change could not be recorded, so other processes miss it")
-        notify_this_process(found)
+        notify_this_process(changes)
     else:
         wake_for_changes()
 
@@ -210,9 +210,10 @@ def _record_in_session_database(found: Iterable[tuple[str, Any]]) -> None:
 class TransactionChanges:
     """The changes that one transaction has recorded, and those that it has skipped.
 
-    ``hooks`` is Django's list of commit hooks. Django replaces that list on commit and on any
-    rollback. Then recorded rows may have been rolled back. If the hook of this object is not in the
-    new list, all of them were, and this object is no longer valid.
+    ``hooks`` is Django's list of commit hooks. Django replaces that list when the transaction ends
+    and at a rollback to a savepoint. Recorded rows may then have been rolled back. If the new list
+    does not have the hook of this object, none of its rows is left in an open transaction, and this
+    object is no longer valid.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -224,9 +225,9 @@ class TransactionChanges:
         self._skipped: set[str] = set()  # models of skipped changes, which nobody followed
         self._has_hook = False
 
-    def record(self, found: Iterable[tuple[str, Any]], models: Collection[str]) -> None:
+    def record(self, changes: Iterable[tuple[str, Any]], models: Collection[str]) -> None:
         """Record changes, each once in the transaction."""
-        new = {key: one for one in found if (key := encode(one)) not in self._recorded}
+        new = {key: change for change in changes if (key := encode(change)) not in self._recorded}
         if new and self._count + len(new) > MAX_ROWS_PER_TRANSACTION:
             new = self._coarser_changes(models)
         if new:
@@ -239,11 +240,14 @@ class TransactionChanges:
         """Return changes that replace too many others: any row of the models, or all users."""
         rest = sorted({*models} - self._models)
         self._models.update(rest)
-        found = [(ROWS, rest)] if rest else [] if models else [(USER, ""), (CREDENTIALS, "")]
-        return {key: one for one in found if (key := encode(one)) not in self._recorded}
+        changes = [(ROWS, rest)] if rest else [] if models else [(USER, ""), (CREDENTIALS, "")]
+        return {key: change for change in changes if (key := encode(change)) not in self._recorded}
 
     def is_of_open_transaction(self) -> bool:
-        """Whether the transaction of this object is open. Note a rollback to a savepoint."""
+        """Whether the transaction of this object is open.
+
+        After a rollback to a savepoint, also forget which rows were recorded.
+        """
         hooks = self._connection.run_on_commit
         if hooks is self.hooks:
             return True

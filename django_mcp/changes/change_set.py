@@ -1,13 +1,12 @@
 """
 Change sets: what changed, as far as the clients of one server may be notified of it.
 
-`change_set_for` turns rows of the change log into a change set, without a query: a change names its
-rows, and the URIs of their resources follow from the keys. Each thing is in a change set once.
+``change_set_for`` turns rows of the change log into a change set, without a query: a change names
+its rows, and the URIs of their resources follow from the keys. Each URI, row or user is in it once.
 
-A change of a group names the group alone, however many its members are. `replace_groups_by_members`
-finds those of the given users who are members, in queries of a limited size. If the query fails or
-there are too many groups, everybody counts as a member: an unnecessary permission check ends
-nothing.
+A change of a group names only the group. ``replace_groups_by_members`` finds those of the given
+users who are members, in queries of a limited size. If the query fails or there are too many
+groups, all users count as members: an unnecessary permission check does no harm.
 """
 
 from __future__ import annotations
@@ -66,59 +65,59 @@ def everything() -> ChangeSet:
     return ChangeSet(everything={"": None})
 
 
-def change_set_for(server: Server, found: Iterable[NumberedChange]) -> ChangeSet:
+def change_set_for(server: Server, changes: Iterable[NumberedChange]) -> ChangeSet:
     """Return the change set of these changes for the clients of ``server``."""
-    made, by_label = ChangeSet(), resources(server)
-    for one in found:
-        if read := _READERS.get(one.kind):  # a newer process may record other kinds
-            read(made, one.subject, by_label, server.name)
-    return made
+    change_set, by_label = ChangeSet(), resources(server)
+    for change in changes:
+        if read := _READERS.get(change.kind):  # a newer process may record other kinds
+            read(change_set, change.subject, by_label, server.name)
+    return change_set
 
 
 def _read_row(
-    made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str
+    change_set: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str
 ) -> None:
     for label, keys in subject.items():
-        made.rows[row_ref(label, keys["pk"])] = None
+        change_set.rows[row_ref(label, keys["pk"])] = None
         for resource in by_label.get(label, ()):
             if (uri := address(resource, keys)) is not None:
-                made.uris[uri] = None
-                made.listed_uris.update({uri: label} if resource.listed else {})
+                change_set.uris[uri] = None
+                change_set.listed_uris.update({uri: label} if resource.listed else {})
 
 
 def _read_rows(
-    made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str
+    change_set: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str
 ) -> None:
     for label in subject:
-        made.models[label] = None
+        change_set.models[label] = None
         if any(one.listed for one in by_label.get(label, ())):
-            made.listed_uris[AnyRow(label)] = label
+            change_set.listed_uris[AnyRow(label)] = label
 
 
 def _read_announcement(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
     """Return a reader for changes that a project announced, for one server or for all."""
 
-    def read(made: ChangeSet, subject: Any, _: Any, server: str) -> None:
+    def read(change_set: ChangeSet, subject: Any, _: Any, server: str) -> None:
         if subject["server"] in (None, server):
-            getattr(made, field)[subject["what"]] = None
+            getattr(change_set, field)[subject["what"]] = None
 
     return read
 
 
 def _read_for_server(
-    made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], server: str
+    change_set: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], server: str
 ) -> None:
     if subject["server"] == server:
-        _READERS[subject["kind"]](made, subject["subject"], by_label, server)
+        _READERS[subject["kind"]](change_set, subject["subject"], by_label, server)
 
 
 def _read_permissions(field: str) -> Callable[[ChangeSet, Any, Any, str], None]:
     """Return a reader for changes of permissions, which concern every server."""
 
-    def read(made: ChangeSet, subject: Any, *of: Any) -> None:
+    def read(change_set: ChangeSet, subject: Any, *of: Any) -> None:
         if subject == ALL_USERS:
             kill_switches.mark_stale()  # the checks that follow must not use cached switches
-        getattr(made, field)[subject] = None
+        getattr(change_set, field)[subject] = None
 
     return read
 

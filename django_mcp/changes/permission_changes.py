@@ -23,7 +23,7 @@ from . import capture
 
 MAX_NAMED_PRINCIPALS = 100  # users or groups recorded by key. Of more, all users are recorded.
 FLAGS = ("is_active", "is_superuser", "is_staff")
-_BEFORE = "_django_mcp_flags"
+_BEFORE = "_django_mcp_flags"  # attribute of an instance: what the row had before the save
 
 
 # Recording.
@@ -100,10 +100,10 @@ def user_saved(
     """Record a user whose flags changed (``post_save``)."""
     before = vars(instance).pop(_BEFORE, None)
     flags = () if created else _written(instance, update_fields, raw)
-    other = {name for name in flags if before is None or before.get(name) != vars(instance)[name]}
-    if not other or not (users := group_membership.users_of(instance, using)):
+    changed = {name for name in flags if before is None or before.get(name) != vars(instance)[name]}
+    if not changed or not (users := group_membership.users_of(instance, using)):
         return
-    if "is_active" in other and not instance.is_active:
+    if "is_active" in changed and not instance.is_active:
         record_ended_credentials(*users, using=using)
     else:
         record_user_changes(*users, using=using)
@@ -164,10 +164,10 @@ def relation_changed(
     using: str, **kwargs: Any,
 ) -> None:  # fmt: skip
     """Record a change of users' groups or permissions, or of groups' permissions."""
-    is_known = action in capture.RELATION_ACTIONS and pk_set != set()
-    if is_known and (found := group_membership.relation(sender)):
-        one = loaded(instance, found.field.target_field) if not reverse else None
-        _record_members(found, (pk_set or {None}) if reverse else {one}, using)
+    is_relevant = action in capture.RELATION_ACTIONS and pk_set != set()
+    if is_relevant and (relation := group_membership.relation(sender)):
+        holder = loaded(instance, relation.field.target_field) if not reverse else None
+        _record_members(relation, (pk_set or {None}) if reverse else {holder}, using)
 
 
 def remember_member(
@@ -178,17 +178,17 @@ def remember_member(
     The row may be moved from one user to another. Then both are concerned.
     """
     vars(instance).pop(_BEFORE, None)
-    found = group_membership.relation(sender)
-    if found and _may_exist(instance, raw) and capture.is_wanted(using):
+    relation = group_membership.relation(sender)
+    if relation and _may_exist(instance, raw) and capture.is_wanted(using):
         rows = sender._base_manager.using(using).filter(pk=instance.pk)
-        vars(instance)[_BEFORE] = rows.values_list(found.field.attname, flat=True).first()
+        vars(instance)[_BEFORE] = rows.values_list(relation.field.attname, flat=True).first()
 
 
 def membership_changed(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
     """Record a saved or deleted row of a through table, for its user or group now and before."""
-    if found := group_membership.relation(sender):
-        one = loaded(instance, found.field)
-        _record_members(found, {one, vars(instance).pop(_BEFORE, None) or one}, using)
+    if relation := group_membership.relation(sender):
+        holder = loaded(instance, relation.field)
+        _record_members(relation, {holder, vars(instance).pop(_BEFORE, None) or holder}, using)
 
 
 def _record_members(relation: MembershipRelation, keys: Collection[Any], using: str) -> None:

@@ -25,7 +25,7 @@ from ..exceptions import Busy
 from ..protocol.jsonrpc import InvalidParams
 from ..runtime import threads
 from ..runtime.runtime import Service, environment
-from ..storage.change_log import ANYTHING
+from ..storage.change_log import ALL_USERS, ANYTHING
 from ..storage.jobs import BROKEN, run_or_disconnect
 from .change_set import ChangeSet, everything, replace_groups_by_members
 from .feed import change_feed
@@ -177,7 +177,7 @@ def _is_concerned(run: CallRun, changes: ChangeSet) -> bool:
     user = str(run.principal.user.pk)
     if changes.everything or changes.affects_permissions_of(user):
         return True
-    return "" in changes.credentials or user in changes.credentials
+    return ALL_USERS in changes.credentials or user in changes.credentials
 
 
 async def _end_if_not_permitted(

@@ -104,18 +104,18 @@ def registered_models() -> Iterable[type[Model]]:
 
 
 def granting_models() -> Mapping[type[Model], SignalReceivers]:
-    """Return the models whose rows decide who may do what, with the signals to receive of each."""
+    """Return the models whose rows grant permissions, with their signal receivers."""
     if not apps.is_installed("django.contrib.auth"):
         return {}
     from ..auth import group_membership
 
     grants = (apps.get_model("auth", name) for name in ("Group", "Permission"))
-    own = [one for one in granting_relations() if not one._meta.auto_created]
+    own_through_models = [one for one in granting_relations() if not one._meta.auto_created]
     return {
         **dict.fromkeys(group_membership.parents(), USER_PARENT_RECEIVERS),
         group_membership.users(): USER_RECEIVERS,
         **dict.fromkeys(grants, GRANT_RECEIVERS),
-        **dict.fromkeys(own, THROUGH_MODEL_RECEIVERS),
+        **dict.fromkeys(own_through_models, THROUGH_MODEL_RECEIVERS),
     }
 
 
@@ -129,7 +129,7 @@ def granting_relations() -> Iterable[type[Any]]:
 
 
 def our_models() -> Mapping[type[Model], SignalReceivers]:
-    """Return the models of this app whose rows decide who may do what, with their signals."""
+    """Return the models of this app whose rows grant access, with their signal receivers."""
     named = {"Token": TOKEN_RECEIVERS, "Switch": SWITCH_RECEIVERS}
     return {apps.get_model("django_mcp", name): receivers for name, receivers in named.items()}
 

@@ -370,15 +370,17 @@ async def _send_pending(
     slots: asyncio.Semaphore | None,
 ) -> None:
     uris = dict.fromkeys(
-        uri for _, one in changes for uri in (*one.uris, *one.doubted, *one.listed_uris)
+        uri
+        for _, change_set in changes
+        for uri in (*change_set.uris, *change_set.doubted, *change_set.listed_uris)
     )
-    seen: Mapping[str, str] = {}
+    visible_now: Mapping[str, str] = {}
     try:
         if uris:
             # Not held during the pause of ``_postpone``: principals with changes in a database that
             # cannot be reached must not keep the others from being notified.
             async with slots or nullcontext():
-                seen = await visible_uris(changes[0][0], list(uris), await principal())
+                visible_now = await visible_uris(changes[0][0], list(uris), await principal())
     except Exception as error:
         if isinstance(error, Busy) or is_away(error):
             await _postpone(changes, error)
@@ -386,11 +388,11 @@ async def _send_pending(
         # The project's code failed, so it is unknown who may see the resources. Changes of lists
         # name no resource and are safe to send.
         logger.exception("Resource notifications not sent: visibility cannot be checked")
-        for subscriptions, one in changes:
-            subscriptions.send_visible(ChangeSet(list_names=one.list_names), {})
+        for subscriptions, change_set in changes:
+            subscriptions.send_visible(ChangeSet(list_names=change_set.list_names), {})
         return
-    for subscriptions, one in changes:
-        subscriptions.send_visible(one, seen)
+    for subscriptions, change_set in changes:
+        subscriptions.send_visible(change_set, visible_now)
 
 
 async def _postpone(changes: list[tuple[ClientSubscriptions, ChangeSet]], error: Exception) -> None:
@@ -569,19 +571,25 @@ class ListenerRegistry:
         Its token verifier may be slow. Other principals do not wait for it.
         """
         try:
-            stay = await asyncio.gather(
+            are_valid = await asyncio.gather(
                 *(_renew(listener, fresh, unverified) for listener in listeners)
             )
         except Exception:
             self._retry_later(listeners)
             return
         for listener in (
-            listener for listener, stays in zip(listeners, stay, strict=True) if not stays
+            listener
+            for listener, is_valid in zip(listeners, are_valid, strict=True)
+            if not is_valid
         ):
             listener.end()
             listener.subscriptions.finish_sending()
-        left = [listener for listener, stays in zip(listeners, stay, strict=True) if stays]
-        await asyncio.gather(*(self._notify_group(some) for some in _by_principal(left)))
+        valid_listeners = [
+            listener for listener, is_valid in zip(listeners, are_valid, strict=True) if is_valid
+        ]
+        await asyncio.gather(
+            *(self._notify_group(group) for group in _by_principal(valid_listeners))
+        )
 
     def _retry_later(self, listeners: list[ChangeListener]) -> None:
         """Log the current exception, and notify the listeners later.
@@ -646,9 +654,9 @@ async def _renew(
     """Set the listener's reloaded principal. Return whether its token is still valid."""
     if (before := listener.principal) is None:
         return True
-    if (now := fresh.get(_visibility_key(before))) is None:
+    if (reloaded := fresh.get(_visibility_key(before))) is None:
         return False
-    listener.renew(now)  # the old user caches permissions that may have changed
+    listener.renew(reloaded)  # the old user caches permissions that may have changed
     return before.key not in unverified or await listener.is_token_valid()
 
 

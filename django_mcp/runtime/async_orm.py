@@ -32,7 +32,7 @@ def orm_in_own_thread() -> OrmThreadContext:
 
 
 def orm_in_pool(pool: ThreadPool) -> OrmThreadContext:
-    """Run it in the threads of ``pool`` instead, which limits threads and connections.
+    """Run the ORM in the threads of ``pool`` inside ``async with``, which limits connections.
 
     For work that anonymous clients can cause. Raise ``Busy`` if the queue is full.
     """
@@ -109,7 +109,7 @@ class CallThread(Executor):
     async def end(self) -> None:
         """Close the thread's connections after its last job, and end the thread.
 
-        Wait for that. If cancelled, it still happens.
+        Wait for that. It happens even if the caller is cancelled.
         """
         if self._executor is None:
             return

@@ -56,7 +56,7 @@ class Environment:
         # The tests of a project need not use our test tools. If their ``TestCase`` saves a row, the
         # interests must not be read: that opens a connection in another thread, which may stay open
         # and keep the test database from being dropped. Django marks the transaction, and its own
-        # ``atomic(durable=True)`` reads the mark. Nothing of ours runs that could tell us.
+        # ``atomic(durable=True)`` reads the mark. No other sign of the test is visible here.
         blocks = connection.atomic_blocks
         return not any(getattr(block, "_from_testcase", False) for block in blocks)
 

@@ -130,7 +130,7 @@ class ThreadPool:
         return await self.run_for(owners=(), function=partial(function, *args, **kwargs))
 
     async def run_for(self, owners: str | tuple[str, ...], function: Callable[[], T]) -> T:
-        """Do the same for an owner, whose jobs together get a share of the threads.
+        """Run ``function`` as ``run`` does, for an owner whose jobs share a part of the threads.
 
         Of several owners each is within the one before (``Principal.limit_keys``).
         """

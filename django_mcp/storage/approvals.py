@@ -56,10 +56,10 @@ def find_or_close(digest: str, call: str) -> Approval | None:
     An approval counts only while the person who gave it is active and has the permission. One that
     is kept for another call is closed too: that call may never run again.
     """
-    found = _rows(digest=digest, open=True).select_related("decided_by").first()
-    if found is None or (_is_valid(found) and found.holder in ("", call)):
-        return found
-    _rows(pk=found.pk, status=found.status, holder=found.holder, open=True).update(
+    approval = _rows(digest=digest, open=True).select_related("decided_by").first()
+    if approval is None or (_is_valid(approval) and approval.holder in ("", call)):
+        return approval
+    _rows(pk=approval.pk, status=approval.status, holder=approval.holder, open=True).update(
         status=ApprovalStatus.EXPIRED, open=None
     )
     return None
@@ -71,8 +71,8 @@ def _is_valid(approval: Approval) -> bool:
 
 def _may_decide(approval: Approval) -> bool:
     """Whether the person who decided is still active and has the permission."""
-    by = approval.decided_by
-    return by is not None and not approval.objection(by)
+    approver = approval.decided_by
+    return approver is not None and not approval.objection(approver)
 
 
 def issuer(auth_key: str) -> str:

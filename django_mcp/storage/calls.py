@@ -118,7 +118,7 @@ def answer(
 
 
 def answered(session: Session, ask_id: str, *, process: str) -> Call | None:
-    """Return the call that ``answer`` claimed if the connection broke at its commit, else None."""
+    """Return the call that an ``answer`` with an unknown commit has claimed, or None."""
     if not ASK_ID.match(ask_id):
         return None
     mine = rows(Call).filter(session=session.pk, process=process, state=RUNNING)
@@ -169,17 +169,17 @@ def time_out_questions(
     """
     late = rows(Ask).filter(open=True, deadline__lte=now, call__state=PARKED)
     calls = late.order_by("deadline").values_list("call_id", flat=True)[:CALLS_PER_POLL]
-    found = []
+    results = []
     for call in dict.fromkeys(calls):
         try:
-            found.append(_time_out(call, now, process, encode_withdrawals))
+            results.append(_time_out(call, now, process, encode_withdrawals))
         except BROKEN:
             raise
         # The call stays first in this order. If its error ended the poll, no later question of any
         # session would time out.
         except Exception:
             logger.exception("Question could not be timed out: call=%s", call)
-    return [one for one in found if one is not None]
+    return [result for result in results if result is not None]
 
 
 @one_transaction
@@ -345,13 +345,13 @@ def take_over_orphans(process: str, former: Collection[str] = ()) -> list[Call]:
 def take_over(call: Call, process: str) -> Call | None:
     """Take over one running call with a new fence and return it, or None if it has changed."""
     same = rows(Call).filter(pk=call.pk, fence=call.fence, state=RUNNING)
-    died = int(call.process != "")
+    counted = int(call.process != "")  # without a process, the call has not begun a run
     if not _lock_if_free(same):
         return None
     # The condition on the fence: of two processes that take over the same call one wins.
-    if not same.update(fence=F("fence") + 1, runs=F("runs") + died, process=process):
+    if not same.update(fence=F("fence") + 1, runs=F("runs") + counted, process=process):
         return None
-    call.fence, call.runs, call.process = call.fence + 1, call.runs + died, process
+    call.fence, call.runs, call.process = call.fence + 1, call.runs + counted, process
     return call
 
 
@@ -388,7 +388,10 @@ def requests(stream_id: int) -> list[str]:
 
 
 class CallManager(Protocol):
-    """The interface of what runs calls in this loop. It takes none while it ``is_ending``."""
+    """Interface of the object that runs the calls of one event loop.
+
+    The poller passes it no calls while it ``is_ending``.
+    """
 
     is_ending: bool
 
@@ -527,6 +530,6 @@ def _unfinished(names: Sequence[str]) -> set[str]:
 
     Their steps are old but needed: a question may wait for days.
     """
-    ids = [int(found[1]) for name in names if (found := STORED_CALL_NAME.match(name))]
-    open_still = rows(Call).filter(pk__in=ids).exclude(state=DONE)
-    return {f"c{pk}" for pk in open_still.values_list("pk", flat=True)}
+    ids = [int(match[1]) for name in names if (match := STORED_CALL_NAME.match(name))]
+    unfinished = rows(Call).filter(pk__in=ids).exclude(state=DONE)
+    return {f"c{pk}" for pk in unfinished.values_list("pk", flat=True)}

@@ -16,9 +16,9 @@ Visibility (``VisibilitySnapshot`` rows): digests of the URIs that each principa
 lists, so that it is notified when a row disappears. They are stored in the transaction that
 completes a page, and deleted with the last session of the principal.
 
-Interest (``Interest`` rows): the models whose changes anybody follows. Processes that save read
-them at most once a second, in a thread and on a connection of this app. They record changes if they
-cannot read them. So a new follower waits until all processes have read its row.
+Interest (``Interest`` rows): the models whose changes anybody follows. Processes that save cache
+them for a second, so a new follower waits until all caches have expired. They read them in a thread
+and on a connection of this app. A process that cannot read them records all changes.
 """
 
 from __future__ import annotations
@@ -145,10 +145,10 @@ def each(work: Callable[[str], T]) -> dict[str, T | None]:
 
     The result is None for a database that cannot be reached or is locked. The others still work.
     """
-    found = {
+    results = {
         alias: _run_if_reachable(alias, partial(_if_ready, work)) for alias in sorted(aliases())
     }
-    return {alias: one for alias, one in found.items() if alias not in _lacking}
+    return {alias: result for alias, result in results.items() if alias not in _lacking}
 
 
 def number_all_changes() -> dict[str, ChangeLogState]:
@@ -221,16 +221,16 @@ def _rows(alias: str) -> models.QuerySet[Change]:
 # Writing.
 
 
-def record(alias: str, *found: tuple[str, Any]) -> None:
+def record(alias: str, *changes: tuple[str, Any]) -> None:
     """Insert changes, each a kind and a subject, on the connection of the caller."""
     # ``bulk_create`` would open a transaction in the code of the project. ``_insert`` sends the
     # statement only.
-    made: list[Any] = [Change(kind=kind, subject=subject) for kind, subject in found]
+    instances: list[Any] = [Change(kind=kind, subject=subject) for kind, subject in changes]
     fields = [field for field in Change._meta.concrete_fields if not field.primary_key]
     with own_queries():
-        for start in range(0, len(made), CHANGES_PER_STATEMENT):
+        for start in range(0, len(instances), CHANGES_PER_STATEMENT):
             insert: Any = _rows(alias)._insert  # type: ignore[attr-defined]
-            insert(made[start : start + CHANGES_PER_STATEMENT], fields, using=alias)
+            insert(instances[start : start + CHANGES_PER_STATEMENT], fields, using=alias)
 
 
 # Numbering.
@@ -238,19 +238,20 @@ def record(alias: str, *found: tuple[str, Any]) -> None:
 
 def read_state(alias: str) -> ChangeLogState:
     """Return the state of a change log, in one query."""
-    odd = _rows(alias).filter(Q(pk__lt=0) | Q(seq=None)).order_by("pk")
-    found = list(odd.values_list("pk", "seq")[: CHANGES_PER_NUMBER + 2])
-    marks = {pk: seq or 0 for pk, seq in found if pk < 0}
-    waiting = [pk for pk, seq in found if seq is None][:CHANGES_PER_NUMBER]
+    # The rows ``LAST`` and ``FLOOR``, and the changes without a number.
+    wanted = _rows(alias).filter(Q(pk__lt=0) | Q(seq=None)).order_by("pk")
+    pairs = list(wanted.values_list("pk", "seq")[: CHANGES_PER_NUMBER + 2])
+    marks = {pk: seq or 0 for pk, seq in pairs if pk < 0}
+    waiting = [pk for pk, seq in pairs if seq is None][:CHANGES_PER_NUMBER]
     return ChangeLogState(marks.get(LAST, 0), marks.get(FLOOR, 0), waiting)
 
 
 def number_changes(alias: str) -> ChangeLogState:
     """Number what is visible, at most one batch, and return the state after that."""
-    found = read_state(alias)
-    if not found.waiting:
-        return found
-    _number(alias, found.waiting)
+    state = read_state(alias)
+    if not state.waiting:
+        return state
+    _number(alias, state.waiting)
     return read_state(alias)
 
 
@@ -346,24 +347,24 @@ def compare_visible(
 
     ``before`` has digests, ``uris`` and ``visible`` have URIs.
     """
-    digests, known, found = dict.fromkeys(before), set(before), False
+    digests, known, any_visible = dict.fromkeys(before), set(before), False
     for uri in uris:
         digest = digest_of(uri)[:DIGEST_LENGTH]
-        found |= uri in visible or digest in known
+        any_visible |= uri in visible or digest in known
         if uri in visible:
             digests[digest] = None
         else:
             digests.pop(digest, None)
-    return found, list(digests)[-MAX_URIS_PER_PRINCIPAL:]
+    return any_visible, list(digests)[-MAX_URIS_PER_PRINCIPAL:]
 
 
-def store_snapshots(found: Mapping[str, VisibleUris]) -> None:
+def store_snapshots(visible_uris: Mapping[str, VisibleUris]) -> None:
     """Store digests by name, within the caller's transaction. Delete rows that have none left."""
-    if empty := [name for name, one in found.items() if not one.uris]:
+    if empty := [name for name, visible in visible_uris.items() if not visible.uris]:
         erase(rows(VisibilitySnapshot).filter(pk__in=empty))
     made = [
-        VisibilitySnapshot(name=name, owner=o, uris=uris)
-        for name, (o, uris) in found.items()
+        VisibilitySnapshot(name=name, owner=owner, uris=uris)
+        for name, (owner, uris) in visible_uris.items()
         if uris
     ]
     rows(VisibilitySnapshot).bulk_create(
@@ -460,28 +461,28 @@ def restart_if_due(name: str, every: float) -> bool:
 
 
 def claim(
-    found: BroadcastCursor, until: int, process: str, former: Collection[str] = ()
+    cursor: BroadcastCursor, until: int, process: str, former: Collection[str] = ()
 ) -> ClaimedChanges | None:
     """Claim the next page, or a page that a dead process left. Return None if another has it.
 
     ``former`` are ids that ``process`` had before. It continues their pages too.
     """
-    if found.until > found.seq:  # a page is claimed
-        is_mine = found.holder == process or found.holder in former
-        if not is_mine and rows(Process).filter(pk=found.holder).exists():
+    if cursor.until > cursor.seq:  # a page is claimed
+        is_mine = cursor.holder == process or cursor.holder in former
+        if not is_mine and rows(Process).filter(pk=cursor.holder).exists():
             return None
-        until = found.until
+        until = cursor.until
     # Of two processes that read the same row, the one that raises ``claim`` first wins.
-    mine = rows(BroadcastCursor).filter(pk=found.pk, claim=found.claim)
-    if not mine.update(claim=found.claim + 1, until=until, holder=process):
+    mine = rows(BroadcastCursor).filter(pk=cursor.pk, claim=cursor.claim)
+    if not mine.update(claim=cursor.claim + 1, until=until, holder=process):
         return None
-    return ClaimedChanges(found.name, found.claim + 1, found.seq, until, found.notified)
+    return ClaimedChanges(cursor.name, cursor.claim + 1, cursor.seq, until, cursor.notified)
 
 
-def reset_cursor(found: BroadcastCursor) -> None:
+def reset_cursor(cursor: BroadcastCursor) -> None:
     """Reset a cursor to before the first change, because a backup was restored."""
-    mine = rows(BroadcastCursor).filter(pk=found.pk, claim=found.claim)
-    mine.update(claim=found.claim + 1, seq=START, until=START, notified=0)
+    mine = rows(BroadcastCursor).filter(pk=cursor.pk, claim=cursor.claim)
+    mine.update(claim=cursor.claim + 1, seq=START, until=START, notified=0)
 
 
 @one_transaction
@@ -573,12 +574,12 @@ def prune_interests() -> int:
     Interests of sessions need no renewal. They are deleted when no subscription needs them.
     """
     old = rows(Interest).filter(at__lt=databases.now() - INTEREST_LIFETIME)
-    theirs = Exists(rows(Subscription).filter(row_ref__startswith=OuterRef("model")))
-    unwanted = list(old.filter(holder=SESSIONS_HOLDER).exclude(theirs).values_list("pk", flat=True))
+    needed = Exists(rows(Subscription).filter(row_ref__startswith=OuterRef("model")))
+    unwanted = list(old.filter(holder=SESSIONS_HOLDER).exclude(needed).values_list("pk", flat=True))
     if not rows(Session).exists():
         unwanted += old.filter(holder=LISTS_HOLDER).values_list("pk", flat=True)
-    gone = erase(old.exclude(holder__in=(SESSIONS_HOLDER, LISTS_HOLDER)))
-    return gone + erase(
+    count = erase(old.exclude(holder__in=(SESSIONS_HOLDER, LISTS_HOLDER)))
+    return count + erase(
         rows(Interest).filter(pk__in=unwanted, at__lt=databases.now() - INTEREST_LIFETIME)
     )
 

@@ -208,15 +208,15 @@ def codes(error: BaseException) -> set[object]:
     return {*found, *(error.args[:1] if isinstance(error, Error) else ())} - {None}
 
 
-def unlocked(found: models.QuerySet[Any]) -> models.QuerySet[Any]:
+def unlocked(queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
     """Return the rows that are not locked, and lock them without waiting (SKIP LOCKED).
 
     Return all of them if the database does not support that (SQLite has one lock).
     """
-    if not connections[found.db].features.has_select_for_update_skip_locked:
-        return found
-    free = found.select_for_update(skip_locked=True).values_list("pk", flat=True)
-    return found.filter(pk__in=list(free))
+    if not connections[queryset.db].features.has_select_for_update_skip_locked:
+        return queryset
+    free = queryset.select_for_update(skip_locked=True).values_list("pk", flat=True)
+    return queryset.filter(pk__in=list(free))
 
 
 P = ParamSpec("P")
@@ -304,12 +304,12 @@ def retry_collisions(attempt: Callable[[], T], alias: str) -> T:
         time.sleep(random.uniform(0.5, 1.5) * RETRY_SECONDS)
 
 
-def erase(found: models.QuerySet[Any]) -> int:
+def erase(queryset: models.QuerySet[Any]) -> int:
     """Delete rows without fetching them and without signals. Return how many.
 
     Rows that refer to them must be deleted before.
     """
-    return int(found._raw_delete(settings.DATABASE) or 0)
+    return int(queryset._raw_delete(settings.DATABASE) or 0)
 
 
 def delete_in_batches(found: models.QuerySet[Any]) -> int:

@@ -62,21 +62,22 @@ def insert(entries: Iterable[NewEvent], nonce: str = "") -> None:
     ``nonce`` identifies the attempt. Raise ``ValueError`` if it has other characters than letters
     and digits, and ``TooLarge`` if MariaDB would not accept a message.
     """
-    # It is no parameter, but part of the SQL text.
+    # It is part of the SQL text, and not a parameter: a quote in it would be an SQL injection.
     if not nonce.isalnum() and nonce:
         raise ValueError(f"{nonce!r} is no nonce.")
-    most = packet_size()
-    for some in _statements(entries):
-        if most is None or _fits(some, most):
-            _execute(some, nonce)
+    limit = packet_size()
+    for batch in _statements(entries):
+        if limit is None or _fits(batch, limit):
+            _execute(batch, nonce)
             continue
-        for one in some:
-            if not _fits([one], most):
+        for event in batch:
+            if not _fits([event], limit):
                 raise TooLarge(
-                    f"The response has {one.size:,} bytes. Escaped, it is longer than the {most:,} "
-                    "bytes that the database accepts in one statement. Ask for less data."
+                    f"The response has {event.size:,} bytes. Escaped, it is longer than the "
+                    f"{limit:,} bytes that the database accepts in one statement. "
+                    "Ask for less data."
                 )
-            _execute([one], nonce)
+            _execute([event], nonce)
 
 
 def packet_size() -> int | None:
@@ -95,13 +96,13 @@ def packet_size() -> int | None:
     return _packets[connection.alias]
 
 
-def _fits(entries: list[NewEvent], most: int) -> bool:
-    """Whether a statement with these events is within ``most`` bytes."""
+def _fits(entries: list[NewEvent], limit: int) -> bool:
+    """Whether a statement with these events is within ``limit`` bytes."""
     rest = STATEMENT_SIZE + ROW_SIZE * len(entries)
     # Escaping at most doubles a text, so escapes are counted only in texts near the limit.
-    if 2 * sum([one.size for one in entries]) + rest <= most:
+    if 2 * sum([event.size for event in entries]) + rest <= limit:
         return True
-    return sum([one.size + _escapes(one.data) for one in entries]) + rest <= most
+    return sum([event.size + _escapes(event.data) for event in entries]) + rest <= limit
 
 
 def _escapes(text: str) -> int:
@@ -110,16 +111,16 @@ def _escapes(text: str) -> int:
 
 def _statements(entries: Iterable[NewEvent]) -> Iterator[list[NewEvent]]:
     """Split events into statements within the limits, each with at least one event."""
-    some: list[NewEvent] = []
+    batch: list[NewEvent] = []
     size = 0
-    for one in entries:
-        size += one.size
-        if some and (len(some) == MAX_EVENTS_PER_APPEND or size > MAX_BYTES_PER_APPEND):
-            yield some
-            some, size = [], one.size
-        some.append(one)
-    if some:
-        yield some
+    for event in entries:
+        size += event.size
+        if batch and (len(batch) == MAX_EVENTS_PER_APPEND or size > MAX_BYTES_PER_APPEND):
+            yield batch
+            batch, size = [], event.size
+        batch.append(event)
+    if batch:
+        yield batch
 
 
 def _execute(entries: list[NewEvent], nonce: str) -> None:
@@ -242,15 +243,17 @@ def append_in_transaction(messages: Messages, nonce: str = "") -> AppendResults:
     """Append within the caller's transaction."""
     # Streams are locked in the order of their ids, so that two appends do not deadlock.
     in_order = sorted(messages, key=lambda address: address.stream)
-    grown = [address for address in in_order if _reserve_numbers(address.stream, messages[address])]
+    accepted = [
+        address for address in in_order if _reserve_numbers(address.stream, messages[address])
+    ]
     # The fence is read under the lock of the stream. A process that takes a call over locks the
     # stream too (``calls._lock_if_free``), so the fence cannot change before this commits.
     ends, closed, owned = _ends(messages)
-    if fenced := [a for a in grown if a.call is not None and a not in owned]:
+    if fenced := [a for a in accepted if a.call is not None and a not in owned]:
         raise _Fenced(fenced)
-    insert(_numbered({address: messages[address] for address in grown}, ends), nonce)
+    insert(_numbered({address: messages[address] for address in accepted}, ends), nonce)
     refused = {a: None if a.stream in closed or a.stream not in ends else FULL for a in messages}
-    return refused | {address: ends[address.stream] for address in grown}
+    return refused | {address: ends[address.stream] for address in accepted}
 
 
 def _reserve_numbers(stream_id: int, messages: Sequence[str]) -> int:
@@ -284,17 +287,17 @@ def _ends(
     owned: set[EventAddress] = set()
     if calls:
         running = rows(Call).filter(pk__in=calls, state=RUNNING, cancelled=False)
-        for stream, last, shut, call, fence in running.values_list(
+        for stream, last, is_closed, call, fence in running.values_list(
             "stream_id", "stream__last", "stream__closed", "pk", "fence"
         ):
             ends[stream] = last
-            closed |= {stream} if shut else set()
+            closed |= {stream} if is_closed else set()
             owned.add(EventAddress(stream, call, fence))
     if streams - ends.keys():
         found = rows(Stream).filter(pk__in=streams - ends.keys())
-        for stream, last, shut in found.values_list("pk", "last", "closed"):
+        for stream, last, is_closed in found.values_list("pk", "last", "closed"):
             ends[stream] = last
-            closed |= {stream} if shut else set()
+            closed |= {stream} if is_closed else set()
     return ends, closed, owned
 
 
@@ -337,7 +340,7 @@ def append_unlimited(stream_id: int, messages: Sequence[str]) -> bool:
     return True
 
 
-# AppendResults.
+# Responses.
 
 
 @one_transaction

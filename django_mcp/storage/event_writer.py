@@ -52,7 +52,7 @@ class OutputTooLarge(Exception):
 class CallQueue:
     """The messages of one call that wait to be committed."""
 
-    refused: Callable[[int | None], None]  # called with the outcome if the log rejects messages
+    on_rejected: Callable[[int | None], None]  # called if the log rejects messages
     waiting: list[str] = field(default_factory=list)
     size: int = 0
 
@@ -97,18 +97,18 @@ class EventWriter:
         self,
         to: EventAddress,
         text: str,
-        refused: Callable[[int | None], None],
+        on_rejected: Callable[[int | None], None],
         *,
         must: bool = False,
     ) -> int:
         """Queue ``text``, from any thread. Return how many messages of the call are queued.
 
-        ``refused`` is called in the loop if the log rejects it: with None if the call may not
+        ``on_rejected`` is called in the loop if the log rejects it: with None if the call may not
         append any more, with ``FULL`` if its stream is full. Raise ``OutputTooLarge`` if the queue
         is full, unless ``must`` is set because the caller has checked the size before.
         """
         with self._lock:
-            queue = self._queues.get(to) or CallQueue(refused)
+            queue = self._queues.get(to) or CallQueue(on_rejected)
             is_full = (
                 len(queue.waiting) >= MAX_QUEUED_MESSAGES
                 or queue.size + len(text) > MAX_QUEUED_SIZE
@@ -212,7 +212,7 @@ class EventWriter:
         with self._lock:
             queue = self._queues.pop(to)
             self._size -= queue.size
-        queue.refused(outcome)
+        queue.on_rejected(outcome)
 
 
 writer = Service(EventWriter)

@@ -410,22 +410,22 @@ class Poller:
         they have ended here, without waiting until the former id counts as dead.
         """
         self._may_claim.clear()  # ``_poll_safely`` sets it again
-        before = _claims_begun()
+        claims_before = _claims_begun()
         running = [
             id
-            for _, one in poller.instances()
-            if one.call_manager
-            for id in one.call_manager.running_ids()
+            for _, other in poller.instances()
+            if other.call_manager
+            for id in other.call_manager.running_ids()
         ]
-        found = await threads.polling.run(self._read_owned_calls, running)
-        if before is None or _claims_begun() != before:
+        owned = await threads.polling.run(self._read_owned_calls, running)
+        if claims_before is None or _claims_begun() != claims_before:
             return  # another loop claimed a call meanwhile, and ``running`` may lack it
         was_needed, self.needs_reconciliation = self.needs_reconciliation, False
-        if any(call.process in lease.former for call in found):
+        if any(call.process in lease.former for call in owned):
             self._reconciliation_timer.make_due()  # some of them have not ended, or there are more
-        found = [call for call in found if call.pk not in running]
-        last_time, self._not_running = self._not_running, {(call.pk, call.fence) for call in found}
-        for call in found:
+        owned = [call for call in owned if call.pk not in running]
+        last_time, self._not_running = self._not_running, {(call.pk, call.fence) for call in owned}
+        for call in owned:
             is_former = call.process in lease.former
             if was_needed or is_former or (call.pk, call.fence) in last_time:
                 manager.resume(call)

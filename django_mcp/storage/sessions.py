@@ -4,8 +4,8 @@ Sessions: create them, find them by their secret id, delete them, and their subs
 The database has only a digest of a session id, so that a reader of the database cannot use the
 session. The number of sessions of one owner is limited. All functions of this module run queries.
 
-A session is locked by an UPDATE of its row (``lock``). Whoever locks several rows locks the session
-first, then calls, then streams in the order of their ids, so that no two transactions deadlock.
+A session is locked by an UPDATE of its row (``lock``). A transaction that locks several rows locks
+the session first, then calls, then streams in the order of their ids, so that no two deadlock.
 """
 
 from __future__ import annotations
@@ -393,16 +393,17 @@ def find_subscriptions(
         session__server=server,
         session__last_seen__gte=expiry_time(databases.now()),
     )
-    of = ("session__owner", "session__user", "session__scopes", "session__host")
-    columns = ("pk", "session_id", *of, "uri", "visible", "row_ref", "scopes")
-    return [_by_its_token(*one) for one in found.order_by("session_id", "pk").values_list(*columns)]
+    of_session = ("session__owner", "session__user", "session__scopes", "session__host")
+    columns = ("pk", "session_id", *of_session, "uri", "visible", "row_ref", "scopes")
+    ordered = found.order_by("session_id", "pk")
+    return [_subscription_of(*row) for row in ordered.values_list(*columns)]
 
 
-def _by_its_token(*columns: Any) -> SessionSubscription:
+def _subscription_of(*columns: Any) -> SessionSubscription:
     """Use the scopes of the token that subscribed, which may be broader than the session's."""
-    *of, scopes = columns
-    found = SessionSubscription(*of)
-    return found if scopes is None else found._replace(scopes=scopes)
+    *session_columns, scopes = columns
+    subscription = SessionSubscription(*session_columns)
+    return subscription if scopes is None else subscription._replace(scopes=scopes)
 
 
 def initialized_sessions(server: str) -> list[InitializedSession]:

@@ -48,7 +48,7 @@ IMMEDIATE_ENDS = (StreamEnd.TAKEN, StreamEnd.EXPIRED, StreamEnd.GONE)
 class StreamReader:
     """The reader of ``stream`` after the cursor ``after``, for its connection number ``number``.
 
-    It is a context manager: wake-ups arrive inside of the block. ``events`` returns the next
+    It is a context manager, which receives wake-ups inside the block. ``events`` returns the next
     events, or an empty page when the connection must send a keep-alive. ``opened`` is what this
     process has committed when it opened the stream. The rows that it covers are not read.
     """
@@ -164,10 +164,12 @@ class StreamReader:
         self.update_state(state)
         if state is None or self._ending in IMMEDIATE_ENDS:
             return self._ending
-        following = [one for number, one in enumerate(found, self.after + 1) if one[0] == number]
-        if following:
-            self.after = following[-1][0]
-            return following
+        without_gap = [
+            event for number, event in enumerate(found, self.after + 1) if event[0] == number
+        ]
+        if without_gap:
+            self.after = without_gap[-1][0]
+            return without_gap
         # Retention deleted the next event before this slow reader came to it.
         return StreamEnd.RELEASED if state.last > self.after else None
 

@@ -51,9 +51,8 @@ SIZE_CHECKED_ONE_IN, STREAMS_PER_CHECK = 10, 20
 MAX_STANDALONE_STREAMS = 4  # open standalone streams of one session
 MAX_NOTIFICATIONS = MAX_SUBSCRIPTIONS_PER_SESSION + 10
 CLOSED_UNSENT: dict[str, Any] = {"closed": True, "released": 1}  # closed before anything was sent
-NotificationEncoder = Callable[
-    [Sequence[str]], Sequence[str]
-]  # returns the notifications for marks
+# Returns the notifications for marks.
+NotificationEncoder = Callable[[Sequence[str]], Sequence[str]]
 
 
 class StreamState(NamedTuple):
@@ -151,7 +150,7 @@ def _opened(session: Session, calls: Sequence[Call], nonce: str) -> Stream | Non
 
 
 def update_from_row(call: Call, row: Call) -> None:
-    """Update ``call`` from its row. If another process has taken the call over, it is done here."""
+    """Update ``call`` from its row. Mark it as done if another process has taken it over."""
     call.pk, call.stream_id, call.session_id = row.pk, row.stream_id, row.session_id
     call.request_digest, call.cancelled = row.request_digest, row.cancelled
     call.state = row.state if row.fence == call.fence else DONE
@@ -247,17 +246,17 @@ def apply_early_cancels(session_id: int, calls: Sequence[Call], unbegun: Collect
     early = theirs.filter(stream=None)
     columns = ("request_digest", "request_id", "created", "stream")
     # Only for calls of ``unbegun`` it matters which calls had the same request id.
-    same = list((theirs if unbegun else early).values_list(*columns))
-    if known := {id for _, id, _, stream in same if stream is not None}.intersection(unbegun):
+    earlier = list((theirs if unbegun else early).values_list(*columns))
+    if known := {id for _, id, _, stream in earlier if stream is not None}.intersection(unbegun):
         raise DuplicateRequest(known)
-    found = {digest: created for digest, _, created, stream in same if stream is None}
-    if found:
+    cancel_times = {digest: created for digest, _, created, stream in earlier if stream is None}
+    if cancel_times:
         erase(early)
     oldest = databases.now() - cancel_lifetime()
     for call in calls:
         # Clients may reuse request ids. A cancel that is older than this request was for another.
-        cancelled = found.get(call.request_digest)
-        call.cancelled = cancelled is not None and cancelled > max(call.created, oldest)
+        cancelled_at = cancel_times.get(call.request_digest)
+        call.cancelled = cancelled_at is not None and cancelled_at > max(call.created, oldest)
         if call.cancelled:
             call.state, call.params, call.meta = DONE, {}, {}
     return sum(call.cancelled for call in calls)
@@ -382,13 +381,13 @@ def _store_marks(
 
     A full stream is closed, except the only stream of an HTTP+SSE session, which owes responses.
     """
-    stays = current if is_full and not close(current or 0, pending_responses=0) else None
+    kept_stream = current if is_full and not close(current or 0, pending_responses=0) else None
     # Most sessions without a stream have the marks already: then nothing is written.
     if current or not set(new) <= set(stored):
         # A repeated mark moves to the end: beyond the limit the oldest are dropped.
-        marks = [*(one for one in stored if one not in new), *dict.fromkeys(new)]
+        marks = [*(mark for mark in stored if mark not in new), *dict.fromkeys(new)]
         rows(Session).filter(pk=session_id).update(
-            current=stays, pending_changes=marks[-MAX_NOTIFICATIONS:]
+            current=kept_stream, pending_changes=marks[-MAX_NOTIFICATIONS:]
         )
 
 
@@ -481,7 +480,7 @@ def states(ids: Collection[int]) -> dict[int, StreamState]:
 
 
 def state_rows(ids: Collection[int]) -> Sequence[tuple[int, ...]]:
-    """Return the same as tuples. It is called often for thousands of streams and must be fast."""
+    """Return the states of streams as tuples. Called often for thousands of streams: be fast."""
     connection = connections[settings.DATABASE]
     columns = ", ".join(map(connection.ops.quote_name, StreamState._fields))
     return _selected(columns, ids)

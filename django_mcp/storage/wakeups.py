@@ -40,7 +40,7 @@ MESSAGE_INTERVAL_SECONDS = 0.01  # between two messages: wake-ups of that time s
 PROBE_INTERVAL_SECONDS = 5.0  # between two tests of the connection
 OPERATION_TIMEOUT_SECONDS = 2.0  # until an operation of the layer counts as failed
 RECONNECT_SECONDS = 1.0  # between a failure and the next attempt to connect
-SECOND_LOSS_SECONDS = 10.0  # after a failure, in which another one is logged
+SECOND_LOSS_SECONDS = 10.0  # after a failure, within which a second one is logged as a warning
 SILENT_CHANNEL_SECONDS = 60.0  # without a message, after which a channel leaves the group
 MAX_CHANNELS = 1_000  # that are remembered
 MAX_CHANNEL_NAME_LENGTH = 100  # characters
@@ -282,20 +282,22 @@ channel_layer = Service(ChannelLayerConnection)
 
 
 def send_wakeups(streams: Collection[int], here: asyncio.AbstractEventLoop | None) -> None:
-    """Send wake-ups for these streams to other processes, through one line of this process.
+    """Send wake-ups for these streams to other processes, by one connection of this process.
 
     May be called from any thread; ``here`` is the running loop, if there is one.
     """
     if not streams:  # each message makes all other processes poll
         return
-    open_lines = [(loop, one) for loop, one in channel_layer.instances() if one.is_open]
-    for loop, one in open_lines:
+    open_connections = [
+        (loop, connection) for loop, connection in channel_layer.instances() if connection.is_open
+    ]
+    for loop, connection in open_connections:
         if loop is here:
-            one.send(streams)
+            connection.send(streams)
             return
-    for loop, one in open_lines:
+    for loop, connection in open_connections:
         with suppress(RuntimeError):  # the loop has been closed
-            loop.call_soon_threadsafe(one.send, streams)
+            loop.call_soon_threadsafe(connection.send, streams)
             return
 
 
@@ -449,5 +451,5 @@ def wake_readers(*wakeups: StreamWakeup) -> None:
 
 
 def wake_for_changes() -> None:
-    """Wake the tasks that poll the change logs, in all loops and processes. Call it anywhere."""
+    """Wake the tasks that poll the change logs, in all processes. Call from any thread."""
     wake_readers(StreamWakeup(CHANGES_STREAM_ID, changed=True))

@@ -1,8 +1,9 @@
 """
 A whole MCP conversation over one pipe, in memory: the base of stdio and similar transports.
 
-The transport passes lines in and gets messages to send; this module does everything between. Calls
-run concurrently, as tasks of one event loop. The end of the pipe ends all calls and subscriptions.
+The transport passes the client's lines to ``receive``, and ``send`` takes the server's messages.
+Calls run concurrently, as tasks of one event loop. The end of the pipe ends all calls and
+subscriptions.
 Nothing is stored in the database, because the process is the session.
 
     conversation = Conversation(server, principal, send)
@@ -130,7 +131,7 @@ class Conversation:
                 self._questions.answered(event)
             case Notice(method="notifications/initialized"):
                 self._questions.ready.set()
-                self._spawn(self._attend())
+                self._spawn(self._follow_lists())
             case _:
                 logger.debug("Notification ignored: method=%s", event.method)
 
@@ -156,10 +157,10 @@ class Conversation:
     def _ended(self, active: ActiveCall, task: asyncio.Task[JSON | None]) -> None:
         """Send the response to a call, also if it was cancelled before its task began."""
         self._active.pop(active.call.id, None)
-        gone = active.stop.is_set or task.cancelled()
-        self._answer(active, self._refused(active) if gone else task.result())
+        is_stopped = active.stop.is_set or task.cancelled()
+        self._answer(active, self._stop_response(active) if is_stopped else task.result())
 
-    def _refused(self, active: ActiveCall) -> JSON | None:
+    def _stop_response(self, active: ActiveCall) -> JSON | None:
         """Return the error for a stopped call; None if the client cancelled it."""
         error = active.refusal
         return None if error is None else self.connection.error(active.call, error)
@@ -236,8 +237,8 @@ class Conversation:
     def end(self) -> None:
         """Do nothing: only the end of the pipe ends a conversation."""
 
-    async def _attend(self) -> None:
-        """Listen for changes of lists: every client is notified of them after the handshake."""
+    async def _follow_lists(self) -> None:
+        """Follow changes of lists: every client is notified of them after the handshake."""
         try:
             await listener_registry().follow(self, set(), lists=True)
         except Exception:
@@ -265,7 +266,7 @@ class Conversation:
     async def finish(self, seconds: float) -> None:
         """Wait for running calls, for at most ``seconds``; ``subscriptions/listen`` is excluded."""
         calls = (a for a in self._active.values() if a.call.method != "subscriptions/listen")
-        await _ending([active.task for active in calls], seconds)
+        await _wait_for([active.task for active in calls], seconds)
 
     async def close(self, seconds: float = 1) -> None:
         """End all subscriptions and calls, and wait up to twice ``seconds`` for their tasks.
@@ -274,13 +275,13 @@ class Conversation:
         """
         listener_registry().remove(self)
         self.connection.close()
-        await _ending([self._active[id].task for id in self.subscriptions.end_listens()])
+        await _wait_for([self._active[id].task for id in self.subscriptions.end_listens()])
         for active in list(self._active.values()):
             active.cancel()
-        stuck = await _ending(self._tasks, seconds)
+        stuck = await _wait_for(self._tasks, seconds)
         for task in stuck:
             task.cancel()
-        await _ending(stuck, seconds)
+        await _wait_for(stuck, seconds)
 
     def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = self._loop.create_task(work)
@@ -289,7 +290,7 @@ class Conversation:
         return task
 
 
-async def _ending(
+async def _wait_for(
     tasks: Iterable[asyncio.Task[Any] | None], seconds: float | None = None
 ) -> set[asyncio.Task[Any]]:
     """Wait for tasks. Return those that have not ended after ``seconds``."""

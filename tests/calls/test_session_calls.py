@@ -606,7 +606,7 @@ def test_call_of_an_ended_session_is_not_stored(client, runs, gate):
     sessions.end(client.session)
     client.loop.do(reply.open)
     client.loop.until(reply.answered.done)
-    assert reply.is_gone and reply.stream is None
+    assert reply.has_session_ended and reply.stream is None
 
 
 def test_session_with_too_many_streams_answers_as_json(client, gate, monkeypatch):

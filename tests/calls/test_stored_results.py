@@ -383,7 +383,7 @@ def test_session_that_ends_before_the_call_is_stored_rolls_it_back(client):
     with holding(client.session, 0.3, lambda mine: mine.delete()):
         reply = client.post(client.call("speak", "t", to=1))
     idle(client)
-    assert reply.is_gone and written() == []
+    assert reply.has_session_ended and written() == []
 
 
 @beside

@@ -124,13 +124,13 @@ async def _verified(
             looking_up = cast(tuple[LookupVerifier, ...], verifiers)
             found = await look_up_with_retry(partial(lookups().find, looking_up, server, token, id))
         else:
-            found = await _asked(verifiers, server, token, id)
+            found = await _verify_in_order(verifiers, server, token, id)
         if found[0] is not None:
             return found
     return None, None
 
 
-async def _asked(
+async def _verify_in_order(
     verifiers: Iterable[TokenVerifier], server: Server, token: str, id: str | None
 ) -> tuple[Principal | None, Session | None]:
     for verifier in verifiers:
@@ -149,7 +149,7 @@ def _owned(
     if session is not None and session.server == exchange.server.name:
         if session.owner == exchange.principal.key:
             return session, None
-        _tell(session, exchange.principal)
+        _log_misuse(session, exchange.principal)
         if token is None:
             return None, challenge(exchange)
     return None, RequestRejected(404, "There is no such session: initialize a new one.")
@@ -161,8 +161,8 @@ def _log_unknown(server: Server, token: str) -> None:
     logger.info("Unknown access token: server=%s sha256=%s", server.name, digest[:12])
 
 
-def _tell(session: Session, caller: Principal) -> None:
-    """Log an attempt to use another's session, without the session id or a token."""
+def _log_misuse(session: Session, caller: Principal) -> None:
+    """Log that a caller used the session of another principal, without its id or a token."""
     caller_key = caller.key or "nobody"
     logger.warning(
         "Session used by another principal: session=%s owner=%s principal=%s",

@@ -189,13 +189,15 @@ HANDLERS: dict[str, Callable[[Exchange], Awaitable[None]]] = {
 
 # A browser's visit is a GET that accepts HTML and has none of the protocol's headers.
 VISITS = ("GET", "HEAD")
-OURS = (http_rules.PROTOCOL_VERSION, http_rules.SESSION_ID, http_rules.LAST_EVENT_ID)
+PROTOCOL_HEADERS = (http_rules.PROTOCOL_VERSION, http_rules.SESSION_ID, http_rules.LAST_EVENT_ID)
 
 
 def is_visit(exchange: Exchange) -> bool:
     """Whether a GET or HEAD asks for an HTML page, as a browser does."""
     headers = exchange.headers
-    return http_rules.takes_page(headers.get("accept")) and headers.keys().isdisjoint(OURS)
+    return http_rules.takes_page(headers.get("accept")) and headers.keys().isdisjoint(
+        PROTOCOL_HEADERS
+    )
 
 
 async def watched(exchange: Exchange, work: Awaitable[None]) -> None:

@@ -54,7 +54,7 @@ EVENT_ID = re.compile(r"([A-Za-z0-9_-]{43})\.(0|[1-9][0-9]{0,18})(\.[1-9][0-9]{0
 AGAIN = "This connection is initialized already"
 
 
-# Which requests are meant.
+# Requests of this transport.
 
 
 def addressed(exchange: Exchange) -> str | None:
@@ -92,9 +92,9 @@ def _cursor(exchange: Exchange) -> ResumePosition | None:
 
 
 def resumed_id(exchange: Exchange) -> str | None:
-    """Return the id of the session that a GET resumes;
+    """Return the id of the session that a GET resumes, or None if it opens a new one.
 
-    None for a new one. Raise ``RequestRejected``.
+    Raise ``RequestRejected``.
     """
     cursor = _cursor(exchange)
     return None if cursor is None else id_of(cursor.key)
@@ -141,7 +141,7 @@ async def get(exchange: Exchange) -> None:
     if cursor is None or session is None:
         exchange.check_shutdown()
         cursor = ResumePosition(sessions.new_id())
-        session = await _begun(exchange, cursor.key)
+        session = await _create_session(exchange, cursor.key)
         at = StreamPosition(session.current or 0)
     else:
         at = await _get_position(exchange, session, cursor.after)
@@ -150,7 +150,7 @@ async def get(exchange: Exchange) -> None:
     await follow(exchange, pk, encoding, at, may_return=True)
 
 
-async def _begun(exchange: Exchange, key: str) -> Session:
+async def _create_session(exchange: Exchange, key: str) -> Session:
     caller = SessionCaller.from_principal(exchange.principal)
     return await run_with_retries(
         streams.begin_only_stream, id_of(key),
@@ -167,7 +167,7 @@ async def _get_position(exchange: Exchange, session: Session, after: int) -> Str
     a new one. The stream answers many requests, and it is unknown which responses are lost.
     """
     try:
-        at = await run_with_retries(_taken, session, exchange.principal, after)
+        at = await run_with_retries(_take_stream, session, exchange.principal, after)
     except sessions.SessionEnded:
         raise RequestRejected(404, GONE) from None
     if at is None:
@@ -180,7 +180,7 @@ async def _get_position(exchange: Exchange, session: Session, after: int) -> Str
     return at
 
 
-def _taken(session: Session, principal: Principal, after: int) -> StreamPosition | None:
+def _take_stream(session: Session, principal: Principal, after: int) -> StreamPosition | None:
     """Return the position after that event; ``is_over`` if later events were trimmed.
 
     None if the session never sent that event, or if the token has fewer scopes than the calls on
@@ -211,7 +211,7 @@ def address(exchange: Exchange, id: str) -> str:
     return f"/{quote(path.lstrip('/'))}?{http_rules.SESSION_PARAM}={id}"
 
 
-# What is posted.
+# POST requests.
 
 
 async def post(exchange: Exchange, message: object) -> None:
@@ -230,14 +230,14 @@ async def post(exchange: Exchange, message: object) -> None:
         return
     asked = await handle_events(exchange, session, received.events)
     if asked and asked[0].method == "initialize":
-        await _introduced(exchange, session, connection, asked[0])
+        await _initialize(exchange, session, connection, asked[0])
     else:
-        await _answered(exchange, session, connection, asked, received.replies)
+        await _start_calls(exchange, session, connection, asked, received.replies)
     if not exchange.begun:
         await exchange.json(202)
 
 
-async def _introduced(
+async def _initialize(
     exchange: Exchange, session: Session, connection: Connection, call: ClientCall
 ) -> None:
     """Answer ``initialize``, and store the revision and the client's info in the same transaction.
@@ -246,21 +246,21 @@ async def _introduced(
     """
     response = await run_initialize(exchange, connection, call)
     state, nonce = connection.state, uuid.uuid4().hex
-    settled = {
+    columns = {
         "revision": state.revision, "client_info": state.client_info,
         "capabilities": state.capabilities,
     }  # fmt: skip
     if "error" in response:
-        await _say(session, [response])
+        await _append_to_stream(session, [response])
     elif await run_with_retries(
-        streams.introduce, session, encode(response), settled, nonce, is_retry=False
+        streams.introduce, session, encode(response), columns, nonce, is_retry=False
     ):
         wake_readers(StreamWakeup(session.current or 0, changed=True))
     else:
-        await _say(session, [connection.error(call, InvalidRequest(AGAIN))])
+        await _append_to_stream(session, [connection.error(call, InvalidRequest(AGAIN))])
 
 
-async def _answered(
+async def _start_calls(
     exchange: Exchange,
     session: Session,
     connection: Connection,
@@ -270,7 +270,7 @@ async def _answered(
     """Commit and start the calls. ``ready`` are responses to requests that became no calls."""
     if not asked:
         if ready:
-            await _say(session, ready)
+            await _append_to_stream(session, ready)
         return
     exchange.at_work = True
     post_response = call_manager().start(
@@ -285,7 +285,7 @@ async def _answered(
 
 async def _refuse(exchange: Exchange, post_response: PostResponse) -> None:
     """Answer 404 or 503: nothing was committed and no call was started."""
-    if post_response.is_gone:
+    if post_response.has_session_ended:
         raise RequestRejected(404, GONE)
     texts = post_response.texts
     # The calls refer to the response. Without this, the reference cycle would keep all of it in
@@ -294,7 +294,7 @@ async def _refuse(exchange: Exchange, post_response: PostResponse) -> None:
     await exchange.text(503, texts[0] if texts else "", RETRY_AFTER_HEADERS)
 
 
-async def _say(session: Session, messages: Sequence[JSON]) -> None:
+async def _append_to_stream(session: Session, messages: Sequence[JSON]) -> None:
     """Write responses to the session's stream. Raise ``RequestRejected`` or ``Busy``."""
     texts, nonce = [encode(message) for message in messages], uuid.uuid4().hex
     try:

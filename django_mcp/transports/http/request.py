@@ -66,10 +66,7 @@ class Backpressure:
 
 
 def flow_of(send: Any) -> Backpressure | None:
-    """Return the ``Backpressure`` for daphne's ``send``;
-
-    None for servers whose ``send`` waits itself.
-    """
+    """Return the ``Backpressure`` for daphne's ``send``, or None if the server's ``send`` waits."""
     request: Any = send.args[0] if isinstance(send, partial) and send.args else None
     if not hasattr(request, "registerProducer"):
         return None
@@ -93,7 +90,7 @@ NOTHING: tuple[tuple[bytes, bytes], ...] = ()
 # For responses that leave the body unread: the connection cannot serve another request.
 CLOSE = ((b"connection", b"close"),)
 BODY_SECONDS = 15.0  # after which a request body times out
-MAX_SKIPPED, SKIPPED = 65_536, 1.0  # bytes and seconds of an ignored body that are read
+MAX_SKIPPED_BYTES, SKIP_SECONDS = 65_536, 1.0  # limits for reading the rest of an ignored body
 # No proxy may cache an error.
 REFUSAL = (b"cache-control", b"no-store")
 
@@ -146,7 +143,7 @@ class Exchange:
     watcher: asyncio.Task[None] | None = None  # waits for the disconnect, if the work lasts
     _is_read = _is_too_slow = False  # the body
     _body_timer: asyncio.TimerHandle | None = None
-    _cuts = 0  # how often ``cut`` has cancelled the task
+    _cuts = 0  # how often ``cancel`` has cancelled the task
     _flow: Backpressure | None = None
 
     def __init__(self, server: Server, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
@@ -299,7 +296,7 @@ class Exchange:
         self._task.cancel()
 
     def is_cut(self) -> bool:
-        """Whether only ``cut`` has cancelled the task. Undo these cancellations."""
+        """Whether only ``cancel`` has cancelled the task. Undo these cancellations."""
         if not self._cuts:
             return False
         while self._cuts:
@@ -308,7 +305,7 @@ class Exchange:
         return not self._task.cancelling()
 
     def survives(self) -> bool:
-        """Whether only ``cut`` has cancelled the task, and the client still waits for a response.
+        """Whether only ``cancel`` has cancelled the task, and the client waits for a response.
 
         Undo the cancellations if so.
         """
@@ -353,7 +350,7 @@ class Exchange:
         """
         with suppress(ClientDisconnected):
             if not self.begun:
-                if self._is_coming() and CLOSE[0] not in refused.headers:
+                if self._has_unread_body() and CLOSE[0] not in refused.headers:
                     await self._skip()
                 headers = (*refused.headers, REFUSAL)
                 if not str(self.scope.get("http_version", "1.1")).startswith("1"):
@@ -362,7 +359,7 @@ class Exchange:
             elif not self.ended:
                 await self.end()
 
-    def _is_coming(self) -> bool:
+    def _has_unread_body(self) -> bool:
         """Whether the request has a body that was not read to its end."""
         names = {name for name, _ in self.scope["headers"]}
         length = self.headers.get("content-length", "0")
@@ -370,15 +367,15 @@ class Exchange:
         return has_body and not self._is_read and b"expect" not in names
 
     async def _skip(self) -> None:
-        """Read and drop the rest of a body, up to ``MAX_SKIPPED`` bytes and ``SKIPPED`` seconds.
+        """Read and drop the rest of a body, up to the limits of bytes and time.
 
         Servers close a connection on which a body is left unread. A client that still sends
         might never read the answer, and it could not use the connection again.
         """
         size = 0
         with suppress(TimeoutError):
-            async with asyncio.timeout(SKIPPED):
-                while size < MAX_SKIPPED and not self._is_read:
+            async with asyncio.timeout(SKIP_SECONDS):
+                while size < MAX_SKIPPED_BYTES and not self._is_read:
                     message = await self._receive()
                     if message["type"] == "http.disconnect":
                         raise ClientDisconnected

@@ -49,15 +49,15 @@ if TYPE_CHECKING:
     from ...models import Session
     from .request import Exchange
 
-# Characters of clientInfo and capabilities as JSON: every request of a session loads them.
+# The JSON of clientInfo and capabilities is ASCII. Every request of a session loads it.
 MAX_CLIENT_INFO_BYTES = 65_536
 GONE = "There is no such session: initialize a new one."
 
 
 async def post(exchange: Exchange, message: object) -> None:
-    """Answer a POST:
+    """Answer a POST: ``initialize`` without a session, or any message of a session.
 
-    ``initialize`` without a session, or any message in one. Raise ``RequestRejected``.
+    Raise ``RequestRejected``.
     """
     session = exchange.session
     if session is None:
@@ -179,7 +179,7 @@ def _check_revision(exchange: Exchange, message: object = None) -> None:
         )
 
 
-# What a client sends.
+# Messages of clients.
 
 
 async def handle_events(
@@ -230,10 +230,10 @@ async def _answer(exchange: Exchange, post_response: PostResponse, *, batch: boo
         await follow(
             exchange, session, encoding, at, may_return=returns, opened=post_response.take_opened()
         )
-    elif post_response.is_gone:
+    elif post_response.has_session_ended:
         raise RequestRejected(404, GONE)
     elif responses := post_response.responses:
-        await _at_once(exchange, post_response, responses, batch=batch)
+        await _answer_with_json(exchange, post_response, responses, batch=batch)
         # The calls refer to the response. Without this, the reference cycle would keep all of it in
         # memory until the garbage collector runs.
         post_response.calls.clear()
@@ -242,7 +242,7 @@ async def _answer(exchange: Exchange, post_response: PostResponse, *, batch: boo
         await exchange.end()
 
 
-async def _at_once(
+async def _answer_with_json(
     exchange: Exchange, post_response: PostResponse, responses: Sequence[JSON], *, batch: bool
 ) -> None:
     texts = post_response.texts
@@ -269,8 +269,8 @@ async def _initialize(exchange: Exchange, message: object) -> None:
     connection = Connection(transport="http")
     received = connection.receive(message, exchange.revision_header)
     if received.replies:
-        # A client that has no session and opens none speaks no revision with sessions, so the HTTP
-        # status is that of a revision without a handshake.
+        # A message without a session that does not open one may be of a revision without a
+        # handshake. So its HTTP status is the one of those revisions.
         opens = isinstance(message, dict) and message.get("method") == "initialize"
         await _acknowledge(exchange, received.replies, received.batch, handshake=opens)
         return
@@ -280,7 +280,7 @@ async def _initialize(exchange: Exchange, message: object) -> None:
     if connection.revision.version_header:  # older revisions do not define the header
         _check_revision(exchange, message)
     response = await run_initialize(exchange, connection, call)
-    headers = await _begun(exchange, connection) if "result" in response else ()
+    headers = await _create_session(exchange, connection) if "result" in response else ()
     await exchange.json(200, response, headers)
 
 
@@ -292,13 +292,13 @@ async def run_initialize(exchange: Exchange, connection: Connection, call: Clien
     state, caller = connection.state, SessionCaller.from_principal(exchange.principal)
     if len(encode([state.client_info, state.capabilities])) > MAX_CLIENT_INFO_BYTES:
         raise RequestRejected(413, "clientInfo and capabilities are too large.")
-    serving = CallRunner(exchange.server, connection, caller, NoSession(), host=exchange.host)
-    response = await serving.response(ActiveCall(call))
+    runner = CallRunner(exchange.server, connection, caller, NoSession(), host=exchange.host)
+    response = await runner.response(ActiveCall(call))
     assert response is not None
     return response
 
 
-async def _begun(exchange: Exchange, connection: Connection) -> Pairs:
+async def _create_session(exchange: Exchange, connection: Connection) -> Pairs:
     """Create a session. Return the response header ``Mcp-Session-Id``."""
     state, caller = connection.state, SessionCaller.from_principal(exchange.principal)
     id, _ = await run_with_retries(

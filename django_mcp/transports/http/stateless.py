@@ -76,7 +76,7 @@ class ResponseWriter(CallOutput):
     def __init__(self, exchange: Exchange, when_full: Callable[[], object] | None = None) -> None:
         self._exchange, self.when_full = exchange, when_full
         self._loop = asyncio.get_running_loop()
-        self._home = threading.get_ident()
+        self._loop_thread = threading.get_ident()
         self._waiting: list[bytes] = []
         self._size = 0
         # The total is limited too: some servers buffer whatever is written, so that the number of
@@ -84,13 +84,13 @@ class ResponseWriter(CallOutput):
         self._left = int(settings.RESULT_SIZE)
         self._room = MAX_BUFFERED_BYTES
         self._writer: asyncio.Task[None] | None = None
-        self._spoken = self._is_closed = False
+        self._has_sent = self._is_closed = False
 
     def send(self, message: JSON) -> None:
         """Send ``message`` before the response. Safe in any thread; never blocks."""
-        self._spoken = True
+        self._has_sent = True
         data = sse.event(encode(message))
-        if threading.get_ident() == self._home:
+        if threading.get_ident() == self._loop_thread:
             self._put(data)
         else:
             self._loop.call_soon_threadsafe(self._put, data)
@@ -138,7 +138,7 @@ class ResponseWriter(CallOutput):
         first in, first out. So after one pass of the loop the messages of all finished calls to
         ``send`` are in the buffer.
         """
-        if self._spoken:
+        if self._has_sent:
             await asyncio.sleep(0)
         while self._writer is not None and not self._writer.done():
             await self._writer
@@ -212,10 +212,10 @@ class StatelessCall:
     ) -> None:
         self._exchange, self._connection, self._call = exchange, connection, call
         self._headers = headers
-        self._outbox = ResponseWriter(exchange)
-        self._active = ActiveCall(call, self._outbox)
+        self._response_writer = ResponseWriter(exchange)
+        self._active = ActiveCall(call, self._response_writer)
 
-    async def _who(self) -> Principal:
+    async def _get_principal(self) -> Principal:
         return self._exchange.principal
 
     async def run(self) -> None:
@@ -223,7 +223,7 @@ class StatelessCall:
         self._exchange.stop = self._active.stop.set
         self._active.interrupt = self._exchange.cancel
         timer = self._exchange.open_requests.keep_alives
-        timer.join(self._outbox)
+        timer.join(self._response_writer)
         try:
             # The runner is not stored on self: it refers to this object, and the reference cycle
             # would keep the request in memory until the garbage collector runs.
@@ -238,13 +238,13 @@ class StatelessCall:
             self._active.stop.set()
             if not self._exchange.survives():
                 logger.info("Call cancelled, the client disconnected: method=%s", self._call.method)
-                self._outbox.drop()
+                self._response_writer.drop()
                 raise
             message = None
         finally:
-            timer.leave(self._outbox)
+            timer.leave(self._response_writer)
         self._active.end()
-        await self._outbox.settle()
+        await self._response_writer.settle()
         await self._answer(self._stopped() if message is None else message)
 
     def _stopped(self) -> JSON:
@@ -261,9 +261,9 @@ class StatelessCall:
             message = self._connection.error(self._call, InternalError())
             text = encode(message)
         if self._exchange.begun:
-            await self._outbox.answer(text)
+            await self._response_writer.answer(text)
             return
-        self._outbox.close()
+        self._response_writer.close()
         if "error" not in message:
             await self._exchange.text(200, text)
         elif later := retry_after_headers(message):
@@ -286,13 +286,15 @@ class StatelessCall:
         raise Stopped
 
     async def listen(self, id: Id, wanted: JSON, row_refs: Mapping[str, str]) -> None:
-        listens = ListenResponse(self._exchange, self._connection, self._who, self._outbox.send)
-        exchange, self._outbox.when_full = self._exchange, listens.end
+        listens = ListenResponse(
+            self._exchange, self._connection, self._get_principal, self._response_writer.send
+        )
+        exchange, self._response_writer.when_full = self._exchange, listens.end
         exchange.when_ending = exchange.when_revoked = listens.end
         try:
             await listens.listen(id, wanted, row_refs)
         finally:  # break the reference cycle, which would keep the request in memory
-            self._outbox.when_full = exchange.when_ending = exchange.when_revoked = None
+            self._response_writer.when_full = exchange.when_ending = exchange.when_revoked = None
 
 
 class ListenResponse:
@@ -306,13 +308,13 @@ class ListenResponse:
         exchange: Exchange,
         connection: Connection,
         get_principal: Callable[[], Awaitable[Principal]],
-        say: Callable[[JSON], None],
+        send: Callable[[JSON], None],
     ) -> None:
         self._exchange = exchange
         self.subscriptions = ClientSubscriptions(
-            exchange.server, connection, get_principal, say, exchange.host
+            exchange.server, connection, get_principal, send, exchange.host
         )
-        self._known = time.monotonic()  # when the caller's token was last verified
+        self._verified_at = time.monotonic()  # when the caller's token was last verified
 
     async def listen(self, id: Id, wanted: JSON, row_refs: Mapping[str, str]) -> None:
         """Acknowledge, and return when either side ends the subscription or the token expires.
@@ -340,8 +342,8 @@ class ListenResponse:
     def _is_full(self, owner: str) -> bool:
         """Whether the process has too many subscriptions for another one of ``owner``."""
         if owner == ANONYMOUS:
-            theirs = sum(count for keys, count in self.open.items() if keys[0] == ANONYMOUS)
-            if theirs >= MAX_ANONYMOUS_LISTENS:
+            anonymous = sum(count for keys, count in self.open.items() if keys[0] == ANONYMOUS)
+            if anonymous >= MAX_ANONYMOUS_LISTENS:
                 return True
         return self.open.total() >= MAX_LISTENS_PER_PROCESS
 
@@ -366,7 +368,7 @@ class ListenResponse:
 
         While the token cannot be verified, wait and try again: no notification is sent meanwhile.
         """
-        while time.monotonic() - self._known > VERIFIED_SECONDS:
+        while time.monotonic() - self._verified_at > VERIFIED_SECONDS:
             try:
                 if not await still(self._exchange):
                     return False
@@ -378,5 +380,5 @@ class ListenResponse:
                 )
                 await asyncio.sleep(BUSY_RETRY_SECONDS)
             else:
-                self._known = time.monotonic()
+                self._verified_at = time.monotonic()
         return True

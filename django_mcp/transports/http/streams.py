@@ -124,8 +124,8 @@ class ClientPinger:
     ``tick`` is called once per ``PING_INTERVAL``. At most one ping is unanswered at a time.
     """
 
-    def __init__(self, exchange: Exchange, tail: StreamReader) -> None:
-        self._exchange, self._tail = exchange, tail
+    def __init__(self, exchange: Exchange, reader: StreamReader) -> None:
+        self._exchange, self._reader = exchange, reader
         self._count = self._writes = 0
         self._is_due = self._is_over = self._is_writing = False
         self._blocked = 0  # the number of the write that was not done at the last tick
@@ -152,7 +152,7 @@ class ClientPinger:
         sent, self._is_check_late = self._sent, False
         try:
             is_answered = (
-                not sent or await run_with_retries(streams.pong, self._tail.stream) == sent
+                not sent or await run_with_retries(streams.pong, self._reader.stream) == sent
             )
         finally:
             self._is_checking = False
@@ -160,7 +160,7 @@ class ClientPinger:
             return
         if is_answered:
             self._is_due = True
-            self._tail.send_keepalive()
+            self._reader.send_keepalive()
         # If the check had to wait for the database, the storing of the answer may wait too. The
         # next tick checks again.
         elif not self._is_check_late:
@@ -169,7 +169,7 @@ class ClientPinger:
     def _close(self, reason: str) -> None:
         logger.warning(
             "%s, its connection is closed: timeout=%ss session=%s stream=%s",
-            reason, settings.PING_INTERVAL, self._tail.session, self._tail.stream,
+            reason, settings.PING_INTERVAL, self._reader.session, self._reader.stream,
         )  # fmt: skip
         # The task may be blocked in a write to a client that reads nothing. Only a cancellation
         # ends that. Then the end of the response must not be written, because it would block too.
@@ -189,7 +189,9 @@ class ClientPinger:
         if not self._is_due:
             return b""
         self._is_due, self._count = False, self._count + 1
-        self._sent = PING_ID_PREFIX + event_id(self._tail.stream, self._tail.number, self._count)
+        self._sent = PING_ID_PREFIX + event_id(
+            self._reader.stream, self._reader.number, self._count
+        )
         return sse.event(encode({"jsonrpc": "2.0", "id": self._sent, "method": "ping"}))
 
     def end(self) -> None:
@@ -287,24 +289,24 @@ async def follow(
         await exchange.write(encoding.events(at.stream, at.given))
         await exchange.end()
         return
-    tail = StreamReader(
+    reader = StreamReader(
         session, at.stream, at.number, at.after, may_return=may_return, opened=opened
     )
     del opened  # frees its messages: a connection may stay open for days
     # Wake-ups arrive from here on, so that none is missed while the response begins.
-    with tail:
+    with reader:
         await _begin(exchange, session, encoding, at)
-        _watch_ends(exchange, tail, encoding)
-        pinging = ClientPinger(exchange, tail)
+        _watch_ends(exchange, reader, encoding)
+        pinging = ClientPinger(exchange, reader)
         if at.is_session_stream or encoding.is_shared:
             ping_timer().join(pinging)
         try:
-            with until(expires, partial(tail.end, StreamEnd.EXPIRED), later=later):
-                ending = await _send_events(exchange, tail, at, encoding, pinging)
+            with until(expires, partial(reader.end, StreamEnd.EXPIRED), later=later):
+                ending = await _send_events(exchange, reader, at, encoding, pinging)
         finally:
             pinging.end()
     if ending in CLIENT_RECONNECTS:
-        await _ask_to_reconnect(exchange, tail, at, encoding)
+        await _ask_to_reconnect(exchange, reader, at, encoding)
     elif ending is StreamEnd.GONE and at.is_session_stream:
         # The client may return to its session with another token and without an event id. Then
         # notifications must not go to this stream. In a task, so that the response ends at once.
@@ -334,14 +336,14 @@ def _forget_request(exchange: Exchange) -> None:
     exchange.revision_header = exchange.session_id = None
 
 
-def _watch_ends(exchange: Exchange, tail: StreamReader, encoding: StreamEncoding) -> None:
-    exchange.when_revoked = partial(tail.end, StreamEnd.GONE)
+def _watch_ends(exchange: Exchange, reader: StreamReader, encoding: StreamEncoding) -> None:
+    exchange.when_revoked = partial(reader.end, StreamEnd.GONE)
     if encoding.is_shared:
-        exchange.when_ending, exchange.when_late = partial(_release_soon, tail), tail.release
-    elif tail.may_return:
-        exchange.when_ending = tail.release
+        exchange.when_ending, exchange.when_late = partial(_release_soon, reader), reader.release
+    elif reader.may_return:
+        exchange.when_ending = reader.release
     else:
-        exchange.when_late = partial(_late, tail)
+        exchange.when_late = partial(_end_late_calls, reader)
     # A shutdown may have called the callbacks of this request before they were set.
     process = exchange.open_requests
     if process.is_shutting_down and exchange.when_ending is not None:
@@ -350,65 +352,65 @@ def _watch_ends(exchange: Exchange, tail: StreamReader, encoding: StreamEncoding
         exchange.when_late()
 
 
-def _release_soon(tail: StreamReader) -> None:
-    call_manager().spawn(_release_idle(tail))
+def _release_soon(reader: StreamReader) -> None:
+    call_manager().spawn(_release_idle(reader))
 
 
-async def _release_idle(tail: StreamReader) -> None:
-    """Release the tail once no call of its stream runs and it has sent all their responses."""
-    while tail in stream_wakeups().at(tail.stream):
-        if not await run_with_retries(calls.are_running, tail.stream):
-            tail.wake(StreamWakeup(tail.stream, changed=True))
-            tail.release()
+async def _release_idle(reader: StreamReader) -> None:
+    """Release the reader once no call of its stream runs and it has sent all their responses."""
+    while reader in stream_wakeups().at(reader.stream):
+        if not await run_with_retries(calls.are_running, reader.stream):
+            reader.wake(StreamWakeup(reader.stream, changed=True))
+            reader.release()
             return
         await asyncio.sleep(IDLE_CHECK_SECONDS)
 
 
-def _late(tail: StreamReader) -> None:
+def _end_late_calls(reader: StreamReader) -> None:
     """End a connection whose calls have used up the grace period.
 
     If the client has received an event id, it can reconnect for the response. Otherwise its calls
     are answered with an error now.
     """
-    if tail.after:
-        tail.end(StreamEnd.RELEASED)
+    if reader.after:
+        reader.end(StreamEnd.RELEASED)
     else:
-        call_manager().answer_stream(tail.stream)
+        call_manager().answer_stream(reader.stream)
 
 
 async def _send_events(
     exchange: Exchange,
-    tail: StreamReader,
+    reader: StreamReader,
     at: StreamPosition,
     encoding: StreamEncoding,
     pinging: ClientPinger,
 ) -> StreamEnd:
     is_unread = at.is_session_stream and at.number == 1
     try:
-        while not isinstance(found := await tail.events(), StreamEnd):
-            await pinging.write(encoding.events(tail.stream, found) or pinging.take() or ALIVE)
+        while not isinstance(found := await reader.events(), StreamEnd):
+            await pinging.write(encoding.events(reader.stream, found) or pinging.take() or ALIVE)
             if is_unread and found:
-                await run_with_retries(streams.note_sent, tail.stream)
+                await run_with_retries(streams.note_sent, reader.stream)
                 is_unread = False
     except BaseException:  # a disconnect, a cancellation or an error: the connection ends
         if at.is_session_stream:
-            call_manager().spawn(record_disconnect(tail.session, tail.stream, tail.number))
+            call_manager().spawn(record_disconnect(reader.session, reader.stream, reader.number))
         raise
     return found
 
 
 async def _ask_to_reconnect(
-    exchange: Exchange, tail: StreamReader, at: StreamPosition, encoding: StreamEncoding
+    exchange: Exchange, reader: StreamReader, at: StreamPosition, encoding: StreamEncoding
 ) -> None:
     """Tell the client to reconnect.
 
-    A client without an event id reconnects without a cursor, and so reads another stream. Its
-    session stream is left, so that notifications go to a stream that is read.
+    A client without an event id reconnects without a cursor, and so reads another stream. Record
+    the disconnect of its session stream, so that notifications go to a stream that is read.
     """
-    if data := encoding.parting(at, tail.after):
+    if data := encoding.parting(at, reader.after):
         await exchange.write(data)
     elif at.is_session_stream:
-        await record_disconnect(tail.session, tail.stream, tail.number)
+        await record_disconnect(reader.session, reader.stream, reader.number)
 
 
 async def record_disconnect(
@@ -491,18 +493,18 @@ def resume_stream(
     None also if the token has fewer scopes than the stream's calls were made with. Raise
     ``SessionEnded`` or ``Busy`` as ``open_stream`` does.
     """
-    found = _found(session, principal, event_id)
+    position = _position_after(session, principal, event_id)
     # The session may have been deleted since its row was read: the client must get 404, not 400.
-    if found is None and not sessions.exists(session):
+    if position is None and not sessions.exists(session):
         raise sessions.SessionEnded
-    if found is not None and found.is_session_stream and found.is_over:
+    if position is not None and position.is_session_stream and position.is_over:
         return _open_new_stream(
-            server, session, nonce, missed=found.given is not None, is_retry=is_retry
+            server, session, nonce, missed=position.given is not None, is_retry=is_retry
         )
-    return found
+    return position
 
 
-def _found(session: Session, principal: Principal, event_id: str) -> StreamPosition | None:
+def _position_after(session: Session, principal: Principal, event_id: str) -> StreamPosition | None:
     cursor = parse_event_id(event_id)
     if cursor is None:
         return None
@@ -530,13 +532,15 @@ def _remaining_messages(session: Session, state: StreamState, after: int) -> lis
     These are the responses, if no other event followed the cursor. A replay is never partial: if
     any other event was trimmed, each request without a response gets an error instead.
     """
-    kept = event_log.final_messages(state.id)
-    left = [(seq, response) for seq, response in kept if seq > after]
+    responses = event_log.final_messages(state.id)
+    left = [(seq, response) for seq, response in responses if seq > after]
     if len(left) == state.last - after:
         return left
-    had = {encode(json.loads(response).get("id")) for seq, response in kept if seq <= after}
-    asked = map(json.loads, calls.requests(state.id))
-    requests = [request for request in asked if encode(request) not in had]
+    answered = {
+        encode(json.loads(response).get("id")) for seq, response in responses if seq <= after
+    }
+    all_requests = map(json.loads, calls.requests(state.id))
+    requests = [request for request in all_requests if encode(request) not in answered]
     return [(state.last, error) for error in _lost_errors(session, requests)]
 
 

@@ -132,7 +132,7 @@ ROWS = (
     ),
     Mutation(
         "T9", "whoever shows another's session is in the log",
-        (Edit(CALLERS, "        _tell(session, exchange.principal)\n", "        pass\n"),),
+        (Edit(CALLERS, "        _log_misuse(session, exchange.principal)\n", "        pass\n"),),
         SESSION,
         by=STREAMS,
     ),

@@ -350,6 +350,6 @@ def test_remaining_body_is_read_up_to_a_limit(call, monkeypatch):
     exchange = client.open("POST", "/mcp", [b"x" * 10_000] * 15, refused)
     exchange.wait()
     assert not exchange._inbox.empty()
-    monkeypatch.setattr(module, "SKIPPED", 0.05)
+    monkeypatch.setattr(module, "SKIP_SECONDS", 0.05)
     exchange = client.open("POST", "/mcp", [b"x"], refused, more=True)
     assert exchange.wait().status == 401
