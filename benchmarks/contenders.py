@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.environments import interpreter, version
+from benchmarks.environments import NotInstallable, interpreter, version
 from benchmarks.messages import LIST, SESSION, STATELESS
 from benchmarks.servers import RunningServer, free_port, running
 from tools.database_servers import postgres
@@ -109,3 +109,16 @@ CONTENDERS = (
     floor("bare"),
 )
 BY_NAME = {contender.name: contender for contender in CONTENDERS}
+
+
+def main() -> None:
+    """Install the packages of all contenders."""
+    for contender in CONTENDERS:
+        try:
+            print(f"Ready: {contender.title}", flush=True)
+        except NotInstallable as problem:
+            print(problem, flush=True)
+
+
+if __name__ == "__main__":
+    main()

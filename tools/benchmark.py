@@ -1,5 +1,7 @@
 """`python -m tools benchmark [NAME ...] [--short] [OPTIONS]`: run all benchmarks, or those named.
 
+    python -m tools benchmark --prepare     install the peers that are measured, and run nothing
+
 The exit code is 1 if a benchmark fails to run. A missed target is only reported, because results
 depend on the load of the machine. OPTIONS are passed to each benchmark.
 """
@@ -44,6 +46,8 @@ WORDS = {0: "met", UNMET: "UNMET"}
 
 
 def main(arguments: list[str]) -> int:
+    if arguments == ["--prepare"]:
+        return module("benchmarks.contenders")
     short = "--short" in arguments
     named = [name for name in arguments if name in BENCHMARKS]
     wanted = named or [name for name, one in BENCHMARKS.items() if one.is_unasked or not short]

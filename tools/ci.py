@@ -51,7 +51,8 @@ def parallel_steps() -> Iterator[dict[str, Command]]:
     if spec := os.environ.get("MCP_SPEC"):
         requirements["requirements"] = ("make", "requirements", f"ARGS=compare {spec}")
     yield {"lint": ("make", "lint"), "types": ("make", "types"), "docs": ("make", "docs"),
-           **requirements, "pythons": tool("matrix", "--prepare")}  # fmt: skip
+           **requirements, "pythons": tool("matrix", "--prepare"),
+           "peers": tool("benchmark", "--prepare")}  # fmt: skip
     yield {"demo": ("make", "demo", "ARGS=--check"), "readme": tool("newcomer", "readme"),
            "tutorial": tool("newcomer", "tutorial"), "clients": tool("clients")}  # fmt: skip
 

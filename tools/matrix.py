@@ -2,8 +2,8 @@
 
 Every other interpreter that is found gets an environment of its own. The newest Python with the
 newest Django runs all quick tests and the example project; the other pairs run the tests of what
-uses Django most, those of all Pythons at the same time. The output of each pair is printed when it
-ends. `--prepare` makes the environments and runs nothing.
+uses Django most. All Pythons run at the same time, each with one Django after another. The output
+of each pair is printed when it ends. `--prepare` makes the environments and runs nothing.
 """
 
 import argparse
@@ -30,7 +30,7 @@ DJANGOS = {
 PARALLEL = ("-q", "-n", str(os.cpu_count() or 1), "--dist", "loadfile")
 ALONE = ("-q", "-n", "0")
 NEWEST = ((3, 13), "6.1")
-EVERYTHING = ("tests", "tests/example_project", "-m", "not slow")
+NEWEST_TESTS = (*PARALLEL, "tests", "tests/example_project", "-m", "not slow")
 ABOUT_DJANGO = (
     "tests/admin",
     "tests/bridges",
@@ -89,8 +89,6 @@ def main(arguments: list[str]) -> int:
     with ThreadPoolExecutor(max(len(found), 1)) as pool:
         partly = pool.map(lambda python: list(runs(python, for_pytest)), found)
         outcomes = [one for several in partly for one in several]
-    newest = [python for python in found if python.version == NEWEST[0]]
-    outcomes += [one(python, NEWEST[1], (*PARALLEL, *EVERYTHING, *for_pytest)) for python in newest]
     print("\n".join(["", *map(str, outcomes)]) if outcomes else "No other Python was found.")
     return int(any(outcome.code for outcome in outcomes))
 
@@ -124,26 +122,26 @@ def prepare(python: Interpreter) -> int:
 
 
 def runs(python: Interpreter, arguments: list[str]) -> Iterator[Outcome]:
-    """Run the tests of what uses Django most, with each Django but the newest of the newest."""
+    """Run the tests of each pair of this Python."""
     if code := prepare(python):
         yield Outcome(f"Python {python.label}", code, 0.0)
         return
     for django in DJANGOS[python.version]:
-        if (python.version, django) != NEWEST:
-            with tempfile.TemporaryFile() as printed:
-                outcome = one(python, django, (*ALONE, *ABOUT_DJANGO, *arguments), printed)
-                printed.seek(0)
-                print(f"\n{printed.read().decode('utf-8', 'replace')}\n{outcome}", flush=True)
-            yield outcome
+        tests = NEWEST_TESTS if (python.version, django) == NEWEST else (*ALONE, *ABOUT_DJANGO)
+        with tempfile.TemporaryFile() as printed:
+            outcome = run_pair(python, django, (*tests, *arguments), printed)
+            printed.seek(0)
+            print(f"\n{printed.read().decode('utf-8', 'replace')}\n{outcome}", flush=True)
+        yield outcome
 
 
-def one(
-    python: Interpreter, django: str, arguments: Sequence[str], printed: IO[bytes] | None = None
+def run_pair(
+    python: Interpreter, django: str, arguments: Sequence[str], printed: IO[bytes]
 ) -> Outcome:
     """Install a Django, and run pytest with these arguments."""
     began = time.monotonic()
     label = f"Python {python.label}, Django {django}"
-    print(f"\n##### {label}", flush=True)
+    print(f"##### {label}", flush=True)
     install = (python.inside, "-m", "pip", "install", "-q", f"django~={django}.0")
     code = run(*install, into=printed)
     code = code or run(python.inside, "-m", "pytest", *arguments, into=printed, **ENVIRON)

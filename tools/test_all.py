@@ -1,10 +1,10 @@
 """`python -m tools test-all [--only sqlite,browser] [--require postgres] [PYTEST ARGUMENTS]`.
 
 Run every test. The tests of what a database does run on each database; all others run on SQLite.
-After the SQLite suite, two suites run at a time, and the output of each is printed when it ends. A
-suite that cannot run is skipped, and the reason printed. It is a failure if `--require` names it
-or if CI=true; then a test that has to be skipped in it is a failure too. The exit code is 0 only
-if every suite passed.
+Three suites run at a time. The output of the SQLite suite, or of a single suite, is printed while
+it runs, and that of other suites when they end. A suite that cannot run is skipped, and the reason
+printed. It is a failure if `--require` names it or if CI=true; then a test that has to be skipped
+in it is a failure too. The exit code is 0 only if every suite passed.
 """
 
 import argparse
@@ -86,8 +86,11 @@ class Suite:
     database: str = "sqlite"
 
 
+CORES = os.cpu_count() or 1
+BY_SCOPE = ("--dist", "loadscope", "--no-loadscope-reorder")
 # Two processes per core, because many of these tests wait for a process that they started.
-PARALLEL = ("-n", str(2 * (os.cpu_count() or 1)), "--dist", "loadscope", "--no-loadscope-reorder")
+PARALLEL = ("-n", str(2 * CORES), *BY_SCOPE)
+ON_DATABASE = ("-n", str(CORES), *BY_SCOPE)
 ALONE = ("-n", "0")  # these start several programs at once themselves
 SUITES = {
     "sqlite": Suite("SQLite", ("tests", *(f"--ignore=tests/{name}" for name in APART)), PARALLEL),
@@ -100,15 +103,20 @@ SUITES = {
     "browser": Suite("Browser", ("tests/browser",), ALONE),
     "clients": Suite("Clients", ("tests/clients",), ALONE),
     "conformance": Suite("Conformance", ("tests/conformance",), ALONE),
-    "postgres": Suite("PostgreSQL", ON_EVERY_DATABASE, PARALLEL, "postgres"),
-    "mariadb": Suite("MariaDB", ON_EVERY_DATABASE, PARALLEL, "mariadb"),
+    "postgres": Suite("PostgreSQL", ON_EVERY_DATABASE, ON_DATABASE, "postgres"),
+    "mariadb": Suite("MariaDB", ON_EVERY_DATABASE, ON_DATABASE, "mariadb"),
 }
 
 
-# These suites mostly wait for other programs, so they run at the same time as the others.
-BESIDE = (
-    "fields", "fields-postgres", "fields-mariadb", "object-permissions", "tenants", "browser",
-    "clients", "conformance",
+# The suites of a lane run one after another, beside those of the other lanes. None of them uses all
+# cores all the time.
+LANES = (
+    ("sqlite",),
+    ("postgres", "mariadb"),
+    (
+        "example", "fields", "fields-postgres", "fields-mariadb", "object-permissions", "tenants",
+        "browser", "clients", "conformance",
+    ),
 )  # fmt: skip
 
 
@@ -134,20 +142,18 @@ class Result:
 
 def main(arguments: list[str]) -> int:
     options, for_pytest = parse(arguments)
-    chosen = [name for name in SUITES if name in (options.only or SUITES)]
-    first = [name for name in chosen if name == "sqlite"]
-    lanes = (
-        [name for name in chosen if name in BESIDE],
-        [name for name in chosen if name not in BESIDE and name not in first],
-    )
+    lanes = [[name for name in lane if name in (options.only or SUITES)] for lane in LANES]
+
+    is_alone = sum(map(bool, lanes)) == 1
 
     def run_lane(names: Sequence[str]) -> list[Result]:
-        return [run(name, name in options.require, for_pytest, apart=all(lanes)) for name in names]
+        return [
+            run(name, name in options.require, for_pytest, live=is_alone or name == "sqlite")
+            for name in names
+        ]
 
-    results = run_lane(first)
     with ThreadPoolExecutor(len(lanes)) as pool:
-        for found in pool.map(run_lane, lanes):
-            results += found
+        results = [result for found in pool.map(run_lane, lanes) for result in found]
     report(results)
     return int(any(result.code for result in results))
 
@@ -169,14 +175,13 @@ def suites(text: str) -> list[str]:
     return names
 
 
-def run(name: str, required: bool, for_pytest: list[str], *, apart: bool) -> Result:
-    """Run a suite. If it runs `apart`, beside another one, print its output when it ends."""
+def run(name: str, required: bool, for_pytest: list[str], *, live: bool) -> Result:
+    """Run a suite. Print its output while it runs if ``live``, or else when it ends."""
     suite = SUITES[name]
     if suite.database != "sqlite" and (absent := why_absent(suite.database)):
         return Result(suite.label, absent=absent, code=int(required))
     heading = f"\n=== {suite.label} ==="
-    apart = apart and name != "sqlite"
-    print(f"{suite.label} begins" if apart else heading, flush=True)
+    print(heading if live else f"{suite.label} begins", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         xml = Path(folder, "junit.xml")
         environ: dict[str, Any] = ENVIRON | {
@@ -187,13 +192,13 @@ def run(name: str, required: bool, for_pytest: list[str], *, apart: bool) -> Res
         # `-m ""` takes back the "not slow" of pyproject.toml.
         arguments = ("-m", "", *suite.options, *suite.paths, *for_pytest, f"--junitxml={xml}")
         began = time.monotonic()
-        if apart:
+        if live:
+            code = module("pytest", *arguments, **environ)
+        else:
             with tempfile.TemporaryFile() as printed:
                 code = module("pytest", *arguments, into=printed, **environ)
                 printed.seek(0)
                 print(f"{heading}\n{printed.read().decode('utf-8', 'replace')}", flush=True)
-        else:
-            code = module("pytest", *arguments, **environ)
         seconds = time.monotonic() - began
         return Result(suite.label, *counted(xml), seconds=seconds, code=code)
 
