@@ -89,12 +89,14 @@ class Suite:
 CORES = os.cpu_count() or 1
 BY_SCOPE = ("--dist", "loadscope", "--no-loadscope-reorder")
 # Two processes per core, because many of these tests wait for a process that they started.
-PARALLEL = ("-n", str(2 * CORES), *BY_SCOPE)
-ON_DATABASE = ("-n", str(CORES), *BY_SCOPE)
+TWO_PER_CORE = ("-n", str(2 * CORES), *BY_SCOPE)
+ONE_PER_CORE = ("-n", str(CORES), *BY_SCOPE)
 ALONE = ("-n", "0")  # these start several programs at once themselves
 SUITES = {
-    "sqlite": Suite("SQLite", ("tests", *(f"--ignore=tests/{name}" for name in APART)), PARALLEL),
-    "example": Suite("Example project", ("tests/example_project",), PARALLEL),
+    "sqlite": Suite(
+        "SQLite", ("tests", *(f"--ignore=tests/{name}" for name in APART)), TWO_PER_CORE
+    ),
+    "example": Suite("Example project", ("tests/example_project",), ONE_PER_CORE),
     "fields": Suite("Fields", ("tests/fields",), ALONE),
     "fields-postgres": Suite("Fields Postgres", ("tests/fields",), ALONE, "postgres"),
     "fields-mariadb": Suite("Fields MariaDB", ("tests/fields",), ALONE, "mariadb"),
@@ -103,8 +105,8 @@ SUITES = {
     "browser": Suite("Browser", ("tests/browser",), ALONE),
     "clients": Suite("Clients", ("tests/clients",), ALONE),
     "conformance": Suite("Conformance", ("tests/conformance",), ALONE),
-    "postgres": Suite("PostgreSQL", ON_EVERY_DATABASE, ON_DATABASE, "postgres"),
-    "mariadb": Suite("MariaDB", ON_EVERY_DATABASE, ON_DATABASE, "mariadb"),
+    "postgres": Suite("PostgreSQL", ON_EVERY_DATABASE, ONE_PER_CORE, "postgres"),
+    "mariadb": Suite("MariaDB", ON_EVERY_DATABASE, ONE_PER_CORE, "mariadb"),
 }
 
 
