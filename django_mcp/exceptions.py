@@ -129,6 +129,10 @@ class InvalidArguments(ToolError):
     """The arguments do not fit the tool's schema."""
 
 
+class UnknownModel(InvalidArguments):
+    """A generic tool has no such model, or the caller may not use the model."""
+
+
 class WrongAnswer(ValueError):
     """The answer does not fit the question. The client is asked again."""
 

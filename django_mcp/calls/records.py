@@ -34,6 +34,7 @@ from ..exceptions import (
     Stopped,
     Throttled,
     TimeLimitExceeded,
+    UnknownModel,
 )
 from ..models import IMPERSONATOR_PREFIX
 from ..protocol.jsonrpc import InternalError, InvalidParams, ResourceNotFound
@@ -235,7 +236,7 @@ class CallRecord:
             return CallOutcome.APPROVAL_PENDING
         if isinstance(error, RunEnded):  # ``CallParked`` among them
             return CallOutcome.INPUT_REQUIRED
-        if isinstance(error, InsufficientScope):
+        if isinstance(error, InsufficientScope | UnknownModel):
             return CallOutcome.DENIED
         if isinstance(error, Throttled):
             return CallOutcome.THROTTLED

@@ -21,7 +21,7 @@ from django.core.checks import CheckMessage
 from django.db.models import Model
 from django.utils.translation import gettext
 
-from ..exceptions import InvalidArguments
+from ..exceptions import UnknownModel
 from ..protocol.http_rules import Mirrored
 from .arguments import Arguments
 from .attribute_checks import did_you_mean
@@ -268,7 +268,7 @@ class DescribeModelTool(ModelInformationTool):
     def handle(self, request: Any, *args: Any, **arguments: Any) -> JSON:
         """Return the description.
 
-        Raise ``InvalidArguments`` if there is no such model, or the caller may not use it.
+        Raise ``UnknownModel`` if there is no such model, or the caller may not use it.
         """
         name = arguments["model"]
         for resource in self._resources:
@@ -280,9 +280,7 @@ class DescribeModelTool(ModelInformationTool):
                     "fields": resource._row_schema()["properties"],
                     "arguments": schemas,
                 }
-        raise InvalidArguments(
-            f"There is no model {name[:MAX_ECHO]!r} that you may use. {SEE_LIST}"
-        )
+        raise UnknownModel(f"There is no model {name[:MAX_ECHO]!r} that you may use. {SEE_LIST}")
 
 
 # Tools that run a model's own tool.
@@ -322,12 +320,12 @@ class RowsTool(GenericTool):
         """Whether the tool has several operations, so that the arguments must name one."""
         return len(self.operations) > 1
 
-    def _refusal(self, arguments: Mapping[str, Any]) -> InvalidArguments:
+    def _refusal(self, arguments: Mapping[str, Any]) -> UnknownModel:
         """Return the error for a model that does not exist, and for one that is forbidden."""
         name = arguments["model"][:MAX_ECHO]
         operation = arguments["operation"] if self._is_choice else self.operations[0]
         what = f"{operation} rows".replace("_", " ")
-        return InvalidArguments(f"There is no model {name!r} of which you may {what}. {SEE_LIST}")
+        return UnknownModel(f"There is no model {name!r} of which you may {what}. {SEE_LIST}")
 
     def _resolve(self, find: Find) -> Iterator[CheckMessage]:
         yield from super()._resolve(find)
@@ -350,7 +348,7 @@ class UnknownModelArguments(Arguments):
         self._tool = tool
 
     def read(self, given: Mapping[str, Any], mirrored: Mirrored | None = None) -> JSON:
-        """Raise ``InvalidArguments``.
+        """Raise ``UnknownModel``, or ``InvalidArguments`` if the arguments do not fit the schema.
 
         It is called before a transaction begins. A model that the caller may not use is rejected
         before that too, so the two cannot be distinguished by their queries.

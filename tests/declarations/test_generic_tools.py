@@ -14,7 +14,7 @@ from django_mcp.auth import kill_switches
 from django_mcp.declarations.schemas import problem
 from django_mcp.declarations.server import Server
 from django_mcp.exceptions import AlreadyRegistered
-from django_mcp.models import Switch
+from django_mcp.models import AuditEntry, Switch
 from tests.client import RpcError
 from tests.shop.models import (
     Article,
@@ -548,3 +548,24 @@ def test_same_call_twice(server):
     mcp.register_models("shop", generic=True, server=server)
     with pytest.raises(AlreadyRegistered, match="register_models is already registered"):
         mcp.register_models("shop", generic=True, server=server)
+
+
+# The audit log.
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("search_rows", {"model": "article"}),
+        ("search_rows", {"model": "unknown"}),
+        ("describe_model", {"model": "article"}),
+        ("write_row", {"model": "article", "operation": "delete", "arguments": {}}),
+    ],
+)
+def test_call_for_a_forbidden_model_is_audited_as_denied(generic, connect, alice, name, arguments):
+    generic.audit = True
+    client = connect(alice, server=generic)
+    client.failure(name, **arguments)
+    client.failure("search_rows", model="invoice", arguments={"wrong": 1})
+    found = AuditEntry.objects.order_by("pk").values_list("outcome", flat=True)
+    assert list(found) == ["denied", "error"]
