@@ -6,8 +6,10 @@ It does so as the admin imports every ``admin.py``. ``SimpleMCPConfig`` does not
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable
+from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from .declarations.declaration import Declaration
     from .declarations.model_resources import ModelResource
 
+logger = logging.getLogger("django_mcp")
 HELP = frozenset(("-h", "--help"))
 
 
@@ -37,7 +40,23 @@ def operations_of(resource: ModelResource) -> Iterable[Declaration]:
     return operations_of(resource)
 
 
-def switched_off() -> frozenset[ActiveKillSwitch]:
+@lru_cache(maxsize=256)  # so that an invalid rate is logged once, not at each query
+def valid_rate(rate: str) -> str:
+    """Return the rate, or "" if it is invalid: then the kill switch switches off.
+
+    The form of the admin rejects such a rate, but other code can write one.
+    """
+    from .declarations.throttles import parse_rate
+
+    try:
+        parse_rate(rate)
+    except ValueError as error:
+        logger.error("A kill switch has an invalid limit, so it switches off: %s", error)
+        return ""
+    return rate
+
+
+def active_switches() -> frozenset[ActiveKillSwitch]:
     """Return all kill switches, by one query.
 
     Before the first migration that is nothing, and reading does not create a SQLite file.
@@ -50,7 +69,10 @@ def switched_off() -> frozenset[ActiveKillSwitch]:
     if not is_there(rows.db):
         return frozenset()
     try:
-        return frozenset(map(ActiveKillSwitch._make, rows))
+        found = map(ActiveKillSwitch._make, rows)
+        return frozenset(
+            one._replace(rate=valid_rate(one.rate)) if one.rate else one for one in found
+        )
     except (OperationalError, ProgrammingError):
         if Switch._meta.db_table in connections[rows.db].introspection.table_names():
             raise
@@ -105,7 +127,7 @@ class SimpleMCPConfig(AppConfig):
         checks.register(check_full_text, checks.Tags.database)
         checks.register(check_declarations, "django_mcp")
         checks.register(check_urls, checks.Tags.urls)
-        kill_switches.source[:] = [switched_off]
+        kill_switches.source[:] = [active_switches]
         # override_settings(INSTALLED_APPS=...) runs ready() again
         if operations_of not in model_extensions:
             model_extensions.append(operations_of)

@@ -408,6 +408,9 @@ class VisibilitySnapshot(models.Model):
 class Switch(models.Model):
     """A kill switch. ``thing`` is for example "tool:refund", or "" for the whole server.
 
+    Without ``rate`` it switches off. With a rate such as "10/min" it limits the calls to which it
+    applies: all of them count together.
+
     Without ``group`` and ``client`` it applies to all callers. With both, it applies to the members
     of the group who use the client. They are texts and not foreign keys: projects may be without
     groups and OAuth, and a deleted group must not switch anything on.
@@ -418,11 +421,12 @@ class Switch(models.Model):
     thing = models.CharField(_("declaration"), max_length=200, blank=True)
     group = models.CharField(_("group"), max_length=64, blank=True)  # its primary key
     client = models.CharField(_("client"), max_length=255, blank=True)  # the client id
+    rate = models.CharField(_("limit"), max_length=32, blank=True)  # empty: it is off
     reason = models.CharField(_("reason"), max_length=200, blank=True)
     since = models.DateTimeField(_("since"), default=timezone.now, editable=False)
     by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, editable=False, related_name="+",
-        verbose_name=_("switched off by"),
+        verbose_name=_("added by"),
     )  # fmt: skip
 
     class Meta:
@@ -441,6 +445,8 @@ class Switch(models.Model):
             parts.append(_("group %(group)s") % {"group": self.group})
         if self.client:
             parts.append(_("client %(client)s") % {"client": self.client})
+        if self.rate:
+            parts.append(_("limit %(rate)s") % {"rate": self.rate})
         return ", ".join(parts)
 
 

@@ -30,6 +30,7 @@ from ..models import DONE, Approval, ApprovalStatus, Ask, AuditEntry, Call, Sess
 from ..storage.databases import rows
 from .audit import outcome_label
 from .log import STATES, SessionAdmin, active_since, client_name
+from .switches import effect_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -199,12 +200,14 @@ class ControlRoom:
         found = Switch.objects.order_by("-since")
         section = ControlRoomSection(
             _("Kill switches"),
-            (_("kill switch"), _("reason"), _("since"), _("switched off by")),
+            (_("kill switch"), _("effect"), _("reason"), _("since"), _("added by")),
             count=_count(found), url=self._list_url(Switch),
         )  # fmt: skip
         for row in found.select_related("by")[:MAX_SHOWN_ROWS]:
             by = row.by.get_username() if row.by else ""
-            section.cells.append((self._link(row), row.reason, _time(row.since), by))
+            section.cells.append(
+                (self._link(row), effect_of(row), row.reason, _time(row.since), by)
+            )
         return section
 
     def _audit_section(self) -> ControlRoomSection:
@@ -227,10 +230,14 @@ class ControlRoom:
     # Throttles.
 
     def _throttle_section(self) -> ControlRoomSection:
+        note = _(
+            "Throttles are declared in the project's code. Deploy it to change them. To limit "
+            "calls without a deployment, add a limit under kill switches."
+        )
+        if (url := self._list_url(Switch)) and _may(self._request, "view_switch"):
+            note = format_html('{} <a href="{}">{}</a>', note, url, _("Kill switches"))
         section = ControlRoomSection(
-            _("Throttles"),
-            (_("throttle"), _("server"), _("calls of")),
-            note=_("Throttles are declared in the project's code. Deploy it to change them."),
+            _("Throttles"), (_("throttle"), _("server"), _("calls of")), note=note
         )
         for server in servers():
             if server._is_empty:

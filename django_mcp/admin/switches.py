@@ -1,10 +1,11 @@
 """
 Admin of the kill switches, and the page that shows who may do what.
 
-A row switches something off, for everybody, a group, an OAuth client, or both. Deleting the row
-switches it on again. Each needs its own permission, and the admin's log keeps who did it. The page
-of decisions distinguishes hidden from missing things, so it requires the permissions to view users
-and switches. Only superusers see decisions on superusers.
+A row switches something off, for everybody, a group, an OAuth client, or both. With a rate it
+limits the calls instead. Deleting the row ends what it does. Adding and deleting need a permission
+each, and the admin's log keeps who did it. The page of decisions distinguishes hidden from missing
+things, so it requires the permissions to view users and switches. Only superusers see decisions on
+superusers.
 
 Django imports this module for every command. Modules that import pydantic are imported when the
 page of decisions is shown.
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.apps import apps
-from django.contrib import admin
+from django.conf import settings
+from django.contrib import admin, messages
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.core.exceptions import FieldDoesNotExist, PermissionDenied
@@ -31,6 +33,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..auth.scopes import offered
 from ..declarations.server import Server, server_named, servers
+from ..declarations.throttles import RATE_HINT, cache_problem, parse_rate
 from ..models import Switch
 from .log import AdminPaginator, client_exists, known_values_filter, server_names
 
@@ -53,7 +56,7 @@ def servers_with_declarations() -> list[Server]:
 
 
 def switch_choices() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
-    """Yield what can be switched off, by server, as pairs of a form value and a label."""
+    """Yield what can be switched off or limited, by server, as pairs of a value and a label."""
     from ..management.access_report import declarations_of
 
     for server in servers_with_declarations():
@@ -72,29 +75,46 @@ def users_have_groups() -> bool:
     return found.related_model is Group
 
 
+def effect_of(switch: Switch) -> Any:
+    """Return what a kill switch does, as text."""
+    if not switch.rate:
+        return _("off")
+    try:
+        parse_rate(switch.rate)
+    except ValueError:  # written by other code than the form
+        return _("off, because {} is not a rate").format(switch.rate)
+    return _("limited to {}").format(switch.rate)
+
+
 class SwitchForm(forms.ModelForm):  # type: ignore[type-arg]
-    """The form for a new kill switch: what to switch off, for whom, and why.
+    """The form for a new kill switch: what to switch off or limit, for whom, and why.
 
     The fields of groups and OAuth clients exist if the project has them.
     """
 
-    what = forms.ChoiceField(label=_("Switch off"))
+    what = forms.ChoiceField(label=_("Switch off or limit"))
     group = forms.ModelChoiceField(
         Group.objects.order_by("name"), label=_("Group"), required=False,
         empty_label=_("everybody"),
-        help_text=_("Switch it off for the members of this group only."),
+        help_text=_("Apply it to the members of this group only."),
     )  # fmt: skip
     client = forms.CharField(
         label=_("OAuth client"), required=False, max_length=255,
         help_text=_(
-            "The client id. Switch it off for callers who use this client only. With a group too, "
-            "it is switched off for members of the group who use this client."
+            "The client id. Apply it to callers who use this client only. With a group too, it "
+            "applies to members of the group who use this client."
         ),
     )  # fmt: skip
 
     class Meta:
         model = Switch
-        fields = ("group", "client", "reason")
+        fields = ("group", "client", "rate", "reason")
+        help_texts = {  # noqa: RUF012 - Django reads it
+            "rate": _(
+                "Leave it empty to switch off. With a rate, such as 10/min, calls are limited "
+                "instead: all calls to which this applies count together, and nothing is hidden."
+            ),
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -115,8 +135,18 @@ class SwitchForm(forms.ModelForm):  # type: ignore[type-arg]
             raise forms.ValidationError(_("There is no OAuth client with this client id."))
         return client
 
+    def clean_rate(self) -> str:
+        rate = str(self.cleaned_data["rate"])
+        if rate:
+            try:
+                parse_rate(rate)
+            except ValueError as error:
+                text = _("This is not a rate. {}").format(_(RATE_HINT))
+                raise forms.ValidationError(text) from error
+        return rate
+
     def clean(self) -> dict[str, Any]:
-        """Reject what is switched off already, because the row must be unique."""
+        """Reject what is switched off or limited already, because the row must be unique."""
         data = self.cleaned_data
         if self.errors:
             return data
@@ -125,16 +155,18 @@ class SwitchForm(forms.ModelForm):  # type: ignore[type-arg]
         row = {"server": server, "thing": thing}
         row |= {"group": data.get("group", ""), "client": data.get("client", "")}
         if Switch.objects.filter(**row).exists():
-            raise forms.ValidationError(_("This is already switched off."))
+            raise forms.ValidationError(
+                _("This is already switched off or limited. Delete that kill switch first.")
+            )
         return data
 
 
 class SwitchAdmin(ModelAdmin):
-    list_display = ("name", "server", "audience", "reason", "since", "by")
+    list_display = ("name", "server", "audience", "effect", "reason", "since", "by")
     list_filter = (known_values_filter("server", _("server"), server_names),)
     list_select_related = ("by",)
-    fields = ("what", "group", "client", "reason")
-    readonly = ("server", "thing", "audience", "reason", "since", "by")
+    fields = ("what", "group", "client", "rate", "reason")
+    readonly = ("server", "thing", "audience", "effect", "reason", "since", "by")
     change_list_template = "django_mcp/admin/switches.html"
     show_full_result_count, paginator = False, AdminPaginator
 
@@ -162,8 +194,14 @@ class SwitchAdmin(ModelAdmin):
     def save_model(self, request: HttpRequest, obj: Switch, form: Any, change: bool) -> None:
         obj.by = request.user  # type: ignore[assignment]
         super().save_model(request, obj, form, change)
+        if obj.rate and cache_problem("default", is_debug=settings.DEBUG):
+            text = _(
+                "The cache “default” cannot count calls for all processes together, so more calls "
+                "than the limit may be admitted."
+            )
+            self.message_user(request, text, messages.WARNING)
 
-    @admin.display(description=_("switched off"), ordering="thing")
+    @admin.display(description=_("declaration"), ordering="thing")
     def name(self, switch: Switch) -> Any:
         return switch.thing or _("everything")
 
@@ -174,6 +212,10 @@ class SwitchAdmin(ModelAdmin):
         words = [_("the group {}").format(group)] if group else []
         words += [_("the client {}").format(switch.client)] if switch.client else []
         return ", ".join(words) or _("everybody")
+
+    @admin.display(description=_("effect"), ordering="rate")
+    def effect(self, switch: Switch) -> Any:
+        return effect_of(switch)
 
     # The decisions page.
 

@@ -1,5 +1,8 @@
 """
-Cache of kill switches: the declarations and servers that administrators have switched off.
+Cache of kill switches: the declarations and servers that are switched off or limited.
+
+Administrators add the rows. Without a rate a row switches off, and ``find`` returns it. A row with
+a rate limits calls: it hides nothing, ``limits`` returns it, and ``calls.throttling`` counts.
 
 A switch applies to all callers, to the members of a group, to the callers of one OAuth client, or
 to the members of a group who use that client. While a switch of a server names a group,
@@ -38,16 +41,18 @@ logger = logging.getLogger("django_mcp")
 
 
 class ActiveKillSwitch(NamedTuple):
-    """What is switched off, and for which callers: the columns of a row of ``models.Switch``.
+    """What is switched off or limited, and for which callers: a row of ``models.Switch``.
 
     ``thing`` is "" for the whole server. ``group`` is the primary key of a group as text, or "" for
-    all users. ``client`` is the client id of an OAuth client, or "" for all clients.
+    all users. ``client`` is the client id of an OAuth client, or "" for all clients. ``rate`` is a
+    valid rate such as "10/min" if the row limits calls, or "" if it switches off.
     """
 
     server: str
     thing: str = EVERYTHING
     group: str = ""
     client: str = ""
+    rate: str = ""
 
     def applies_to(self, principal: Principal) -> bool:
         """Whether it applies to this caller. May query the groups of the user."""
@@ -67,9 +72,14 @@ def _is_member(principal: Principal, group: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SwitchTable:
-    """All switches, by server and thing. It is replaced as a whole, so reading needs no lock."""
+    """All switches. It is replaced as a whole, so reading needs no lock.
+
+    ``switches`` are those without a rate, by server and thing. ``limits`` are the others, by server
+    only: most projects have none, and then one look-up finds that out.
+    """
 
     switches: Mapping[tuple[str, str], tuple[ActiveKillSwitch, ...]] = field(default_factory=dict)
+    limits: Mapping[str, tuple[ActiveKillSwitch, ...]] = field(default_factory=dict)
     servers_with_groups: frozenset[str] = frozenset()
     servers_with_audiences: frozenset[str] = frozenset()
 
@@ -77,10 +87,13 @@ class SwitchTable:
     def from_switches(cls, switches: Iterable[ActiveKillSwitch]) -> SwitchTable:
         # ``find`` takes the first that applies: those for all callers first, and last those that
         # name a group, because these may query.
-        rows = sorted(switches, key=lambda one: (one.server, one.thing, one.group, one.client))
+        known = sorted(switches, key=lambda one: (one.server, one.thing, one.group, one.client))
+        rows = [one for one in known if not one.rate]
         grouped = groupby(rows, lambda one: (one.server, one.thing))
+        limits = groupby((one for one in known if one.rate), lambda one: one.server)
         return cls(
             {key: tuple(some) for key, some in grouped},
+            {server: tuple(some) for server, some in limits},
             frozenset(one.server for one in rows if one.group),
             frozenset(one.server for one in rows if one.group or one.client),
         )
@@ -129,6 +142,10 @@ class SwitchCache:
                 if switch.applies_to(principal):
                     return switch
         return None
+
+    def limits(self, server: str) -> tuple[ActiveKillSwitch, ...]:
+        """Return the limits of a server and its declarations, for whatever callers."""
+        return self._table.limits.get(server, ())
 
     def may_query(self, server: str) -> bool:
         """Whether a switch of this server names a group, so that ``find`` may need a thread."""
@@ -186,6 +203,7 @@ class SwitchCache:
 
 
 cache = SwitchCache()
-find, may_query, has_audiences = cache.find, cache.may_query, cache.has_audiences
+find, limits = cache.find, cache.limits
+may_query, has_audiences = cache.may_query, cache.has_audiences
 refresh, arefresh = cache.refresh, cache.arefresh
 mark_stale, forget = cache.mark_stale, cache.forget

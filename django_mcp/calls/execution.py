@@ -43,7 +43,7 @@ from ..runtime.async_orm import orm_in_own_thread, run_in_context
 from ..runtime.runtime import environment
 from ..storage.databases import codes, makes_own_queries, own_queries
 from ..storage.jobs import BROKEN, TEMPORARY
-from .throttling import acount_call, count_call
+from .throttling import acount_call, count_call, is_limited
 from .time_limits import OUTCOME_UNKNOWN, wait_for_coroutine, wait_for_thread
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def admitted(run: CallRun, work: Invocation) -> dict[str, Any]:
     # First the permission: a throttle, or errors about arguments, would reveal that the declaration
     # exists.
     _check_permission(run, work)
-    if run.server._throttles or work.declaration._owner._throttles:
+    if is_limited(run.server, work.declaration):
         with own_queries():  # the cache that counts calls may be in the database
             count_call(run, work.declaration)
     return _validated(run.request, work)
@@ -345,7 +345,7 @@ async def _in_loop(run: CallRun, work: Invocation) -> dict[str, Any]:
             await kill_switches.arefresh()
             if not kill_switches.may_query(run.server.name):
                 _check_permission(run, work)
-                if run.server._throttles or work.declaration._owner._throttles:
+                if is_limited(run.server, work.declaration):
                     await acount_call(run, work.declaration)
                 return await _finished(run, work, _validated(run.request, work))
         # The context managers are entered and left in the call's own thread, not in the event loop,

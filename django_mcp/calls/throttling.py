@@ -2,10 +2,11 @@
 Count calls, completions, log messages and progress against their limits.
 
 *Throttles* of servers and declarations are counted in Django's cache, so all workers share them.
-They count only calls that the caller has the permission for. *Limits of the process* are counted in
-the memory of this process, before the permission is checked. They stop a runaway loop early and
-need no cache. The protocol requires limits: "Servers MUST rate limit tool invocations"
-(server/tools), and completions too (server/utilities/completion).
+They count only calls that the caller has the permission for. So do the *limits of administrators*,
+which are kill switches with a rate. *Limits of the process* are counted in the memory of this
+process, before the permission is checked. They stop a runaway loop early and need no cache. The
+protocol requires limits: "Servers MUST rate limit tool invocations" (server/tools), and completions
+too (server/utilities/completion).
 
 Both use a sliding window. It adds the calls of this period to a share of the calls of the previous
 period: the share that a window of the same length still covers. This needs two numbers for each key
@@ -37,12 +38,14 @@ from django.core.cache import caches
 from django.core.cache.backends.dummy import DummyCache
 from django.core.cache.backends.locmem import LocMemCache
 
+from ..auth import kill_switches
 from ..conf import settings
 from ..declarations.throttles import HOUR, Rate, UserThrottle, parse_rate
 from ..exceptions import Throttled
 from ..runtime import threads
 
 if TYPE_CHECKING:
+    from ..auth.kill_switches import ActiveKillSwitch
     from ..declarations.declaration import Declaration
     from ..declarations.request import Request
     from ..declarations.server import Server
@@ -382,10 +385,40 @@ def _cache_key(*parts: Any) -> str:
     return f"mcp:throttle:{blake2b(repr(parts).encode(), digest_size=16).hexdigest()}"
 
 
-def _counters_of_call(run: CallRun, declaration: Declaration) -> Iterator[ThrottleCounter]:
+def is_limited(server: Server, declaration: Declaration) -> bool:
+    """Whether calls of this declaration may have to be counted, for whatever caller."""
+    return bool(
+        server._throttles or declaration._owner._throttles or kill_switches.limits(server.name)
+    )
+
+
+def _counters_of_call(
+    run: CallRun, declaration: Declaration, limits: Iterable[ActiveKillSwitch]
+) -> Iterator[ThrottleCounter]:
     yield from _counters(run.request, _server_throttles(run))
     source = declaration._owner
     yield from _counters(run.request, source._throttles, source)
+    for limit in limits:
+        if limit.applies_to(run.principal):
+            yield _limit_counter(limit)
+
+
+def _limit_counter(limit: ActiveKillSwitch) -> ThrottleCounter:
+    """Return the counter of an administrator's limit: all calls to which it applies share it."""
+    rate = parse_rate(limit.rate)
+    # Without the number of calls: a changed limit continues the count of its period.
+    name = _cache_key(_namespace, "limit", *limit._replace(rate=""), rate.period)
+    _kind, _colon, thing = limit.thing.partition(":")
+    return ThrottleCounter("default", name, rate, f"calls of {thing}" if thing else "calls")
+
+
+def _limits(run: CallRun, declaration: Declaration) -> list[ActiveKillSwitch]:
+    """Return the administrators' limits of this call, for whatever caller."""
+    # Tools of a model resource have its limits too, as they have its throttles.
+    names = {*declaration._switch_names, declaration._owner._qualified_name}
+    if not run.is_counted:  # as in ``_server_throttles``
+        names.add(kill_switches.EVERYTHING)
+    return [limit for limit in kill_switches.limits(run.server.name) if limit.thing in names]
 
 
 def _server_throttles(run: CallRun) -> tuple[Throttle, ...]:
@@ -396,12 +429,15 @@ def _server_throttles(run: CallRun) -> tuple[Throttle, ...]:
 def count_call(run: CallRun, declaration: Declaration) -> None:
     """Count a call that the caller has the permission for. Raise ``Throttled``. It may block.
 
-    ``admitted`` calls it only if the server or the declaration has throttles.
+    ``admitted`` and ``_in_loop`` call it only if ``is_limited``.
     """
-    if run.has_run_before:
-        return
+    if not run.has_run_before:
+        _count(run, declaration, _limits(run, declaration))
+
+
+def _count(run: CallRun, declaration: Declaration, limits: Iterable[ActiveKillSwitch]) -> None:
     taken: list[ThrottleCounter] = []
-    for counter in _counters_of_call(run, declaration):
+    for counter in _counters_of_call(run, declaration, limits):
         if not taken and run.resumes and _is_first_retry(run.resumes, counter.alias):
             break
         if seconds := counter.count():
@@ -416,10 +452,15 @@ async def acount_call(run: CallRun, declaration: Declaration) -> None:
     if run.has_run_before:
         return
     throttles = (*_server_throttles(run), *declaration._owner._throttles)
+    # Read once: a thread may replace the table of kill switches, and then a limit for a group would
+    # query in the event loop.
+    limits = _limits(run, declaration)
+    aliases = {throttle.cache for throttle in throttles} | ({"default"} if limits else set())
     is_plain = all(throttle._is_plain for throttle in throttles)
-    if is_plain and all(_is_in_memory(throttle.cache) for throttle in throttles):
-        count_call(run, declaration)
-    elif not (is_plain and not run.resumes and _count_reserved(run, declaration)):
+    is_plain = is_plain and not any(limit.group for limit in limits)
+    if is_plain and all(map(_is_in_memory, aliases)):
+        _count(run, declaration, limits)
+    elif not (is_plain and not run.resumes and _count_reserved(run, declaration, limits)):
         job = partial(count_call, run, declaration)
         await threads.tools.run_for(run.principal.limit_keys, job)
 
@@ -432,10 +473,12 @@ def _is_in_memory(alias: str) -> bool:
         return False
 
 
-def _count_reserved(run: CallRun, declaration: Declaration) -> bool:
+def _count_reserved(
+    run: CallRun, declaration: Declaration, limits: Iterable[ActiveKillSwitch]
+) -> bool:
     """Count a call with reserved calls. Return False, and count nothing, if a throttle has none."""
     used: list[ThrottleCounter] = []
-    for counter in _counters_of_call(run, declaration):
+    for counter in _counters_of_call(run, declaration, limits):
         seconds = counter.count_reserved()
         if seconds is None or seconds:
             _give_back(used)

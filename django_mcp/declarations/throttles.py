@@ -16,6 +16,7 @@ from asgiref.sync import iscoroutinefunction
 from django.core.cache import caches
 from django.core.cache.backends.base import BaseCache
 from django.core.cache.backends.locmem import LocMemCache
+from django.utils.translation import gettext_noop
 
 from .attribute_checks import did_you_mean, is_ours
 
@@ -35,7 +36,9 @@ PERIODS = {
 PERIOD_NAMES = {1: "second", MINUTE: "minute", HOUR: "hour", DAY: "day"}
 PERIOD_NAMES |= {7 * DAY: "week", 30 * DAY: "30 days"}
 RATE = re.compile(r"([1-9][0-9]{0,11})/([a-z]+)\Z")
-RATE_HINT = 'Write a number and a period, such as "5/s", "60/min", "1000/day" or "20000/month".'
+RATE_HINT = gettext_noop(  # the admin translates it
+    'Write a number and a period, such as "5/s", "60/min", "1000/day" or "20000/month".'
+)
 
 
 class Rate(NamedTuple):

@@ -343,6 +343,7 @@ class Migration(migrations.Migration):
                 ("thing", models.CharField(blank=True, max_length=200, verbose_name="declaration")),
                 ("group", models.CharField(blank=True, max_length=64, verbose_name="group")),
                 ("client", models.CharField(blank=True, max_length=255, verbose_name="client")),
+                ("rate", models.CharField(blank=True, max_length=32, verbose_name="limit")),
                 ("reason", models.CharField(blank=True, max_length=200, verbose_name="reason")),
                 (
                     "since",
@@ -358,7 +359,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
-                        verbose_name="switched off by",
+                        verbose_name="added by",
                     ),
                 ),
             ],

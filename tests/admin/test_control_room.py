@@ -71,7 +71,7 @@ def test_page_shows_what_happens_now(busy, staff):
     assert session[1:6] == ("alice", "Inspector <b> 1", "default", "2025-11-25", "http")
     names = [cells[1] for cells in shown["Calls in progress"].cells]
     assert names == ["refund", "ask"]
-    assert shown["Kill switches"].cells[0][1] == "It is broken."
+    assert shown["Kill switches"].cells[0][1:3] == ("off", "It is broken.")
     (failed,) = shown["Latest denied, failed and throttled calls"].cells
     assert failed[4:6] == ("denied tool", "denied")
     assert "Inspector &lt;b&gt;" in answer.text and SECRET not in answer.text
@@ -100,6 +100,18 @@ def test_page_shows_the_declared_throttles(server, staff):
         ("UserThrottle('100/s')", server.public_name, "all declarations"),
         ("UserThrottle('60/min')", server.public_name, "tool:slow"),
     ]
+
+
+def test_page_shows_the_limits_of_administrators(staff):
+    Switch.objects.create(server="default", thing="tool:add", rate="10/min")
+    Switch.objects.create(server="default", thing="tool:refund", rate="ten/min")  # not by the form
+    answer = staff("view_call", "view_switch").get(ROOM)
+    effects = {str(cells[1]) for cells in sections(answer)["Kill switches"].cells}
+    assert effects == {"limited to 10/min", "off, because ten/min is not a rate"}
+    assert "tool:add of default, limit 10/min" in answer.text
+    assert 'href="/admin/django_mcp/switch/"' in sections(answer)["Throttles"].note
+    answer = staff("view_call", name="sue").get(ROOM)  # may not see kill switches
+    assert "<a" not in sections(answer)["Throttles"].note
 
 
 def test_index_of_the_app_links_to_the_page(staff):

@@ -7,6 +7,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
 from django.test import override_settings
 from django.urls import reverse
+from django.utils.translation import override
 from oauth2_provider.models import get_application_model
 
 from django_mcp.auth import kill_switches
@@ -93,6 +94,50 @@ def test_tool_is_switched_off_for_a_group_and_a_client(staff, alice):
     key = interns.pk
     interns.delete()
     assert f"the group {key}" in client.get(LIST).text
+
+
+def test_tool_is_limited_and_is_not_off(staff, alice):
+    client = staff("add_switch", "view_switch", "view_user", "delete_switch")
+    assert client.post(ADD, REFUND | {"rate": " 10/min "}).status_code == 302
+    row = Switch.objects.get()
+    assert (row.thing, row.rate, row.by.username) == ("tool:refund", "10/min", "sam")
+    assert not is_off("tool:refund")
+    assert "limited to 10/min" in client.get(LIST).text
+    decisions = client.get(DECISIONS, {"user": "alice", "server": "default"})
+    assert row_of(decisions, "refund").allowed and "switched off" not in decisions.text
+    # One row is either off or limited.
+    for rate in ("", "20/min"):
+        answer = client.post(ADD, REFUND | {"rate": rate})
+        assert "already switched off or limited" in str(form(answer).errors)
+    away = reverse("admin:django_mcp_switch_delete", args=[row.pk])
+    assert client.post(away, {"post": "yes"}).status_code == 302
+    entries = LogEntry.objects.order_by("pk")
+    assert {entry.object_repr for entry in entries} == {"tool:refund of default, limit 10/min"}
+    assert [entry.action_flag for entry in entries] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "cache, warns", [("locmem.LocMemCache", True), ("redis.RedisCache", False)]
+)
+def test_limit_warns_if_the_cache_does_not_count_for_all_processes(staff, settings, cache, warns):
+    backend = f"django.core.cache.backends.{cache}"
+    settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": "redis://127.0.0.1:1"}}
+    client = staff("add_switch", "view_switch")
+    answer = client.post(ADD, REFUND | {"rate": "10/min"}, follow=True)
+    assert ("cannot count calls for all processes" in answer.text) == warns
+    answer = client.post(ADD, REFUND | {"what": "default|tool:add"}, follow=True)
+    assert Switch.objects.count() == 2 and "cannot count calls" not in answer.text
+
+
+@pytest.mark.parametrize("rate", ["ten/min", "0/min", "10", "10/fortnight", "<b>", "1" * 40])
+def test_invalid_rate_is_rejected(staff, rate):
+    client = staff("add_switch", "view_switch")
+    answer = client.post(ADD, REFUND | {"rate": rate})
+    assert form(answer).errors["rate"] and not Switch.objects.exists()
+    if len(rate) < 40:
+        assert "not a rate" in str(form(answer).errors["rate"]) and "60/min" in answer.text
+        with override("de"):
+            assert "keine Rate" in str(form(client.post(ADD, REFUND | {"rate": rate})).errors)
 
 
 def test_switch_for_an_unknown_client_or_group_is_rejected(staff):

@@ -1,8 +1,8 @@
 """A tour of the admin in a browser, while a client uses the server.
 
 A client asks for access by OAuth, and a user allows it. The administrator sees its session and its
-calls, approves a refund, and switches a tool off. ``SCREENSHOTS=1`` writes the pictures of
-the documentation again.
+calls, limits it, approves a refund, and switches a tool off. ``SCREENSHOTS=1`` writes the pictures
+of the documentation again.
 """
 
 from __future__ import annotations
@@ -94,10 +94,24 @@ def authorize(page: Any, shop: Shop, callback: Any) -> str:  # noqa: F811
     return token
 
 
+def limit_client(page: Any, shop: Shop, tool: str) -> None:
+    """Limit the client of the latest call, from the page of its audit entry."""
+    open_in_admin(page, shop, "django_mcp/auditentry/")
+    page.locator("#result_list tbody th a").first.click()
+    page.get_by_role("link", name="Switch off for this client").click()
+    assert page.locator("#id_client").input_value()
+    page.locator("#id_rate").fill("2/min")
+    save_switch(page, tool, "It calls too often")
+
+
 def switch_off(page: Any, shop: Shop, tool: str) -> None:
     open_in_admin(page, shop, "django_mcp/switch/add/")
+    save_switch(page, tool, "Holidays")
+
+
+def save_switch(page: Any, tool: str, reason: str) -> None:
     page.locator("#id_what").select_option(label=f"tool:{tool}")
-    page.locator("#id_reason").fill("Holidays")
+    page.locator("#id_reason").fill(reason)
     page.get_by_role("button", name="Save", exact=True).click()
     page.get_by_text("was added successfully").first.wait_for()
 
@@ -126,15 +140,20 @@ def test_administrator_sees_limits_approves_and_switches_off_what_a_client_does(
     changes = ListChanges(client)
     assert tools_of(client) == ["refund", "search_orders", "opening_hours"]
 
-    # Calls are limited, counted and stored.
+    # The administrator limits the client. Its calls are stored.
     assert "A-1" in client.call("search_orders", text="A").tool_text()
-    client.call("search_orders", text="B").tool_text()
-    assert "Too many calls" in client.call("search_orders", text="C").tool_text()
+    limit_client(page, shop, "search_orders")
+    for text in ("B", "C"):
+        assert "Too many calls" not in client.call("search_orders", text=text).tool_text()
+    assert "Too many calls" in client.call("search_orders", text="D").tool_text()
+    assert tools_of(client) == ["refund", "search_orders", "opening_hours"]
+    open_in_admin(page, shop, "django_mcp/switch/")
+    page.get_by_text("limited to 2/min").first.wait_for()
     open_in_admin(page, shop, "django_mcp/session/")
     page.get_by_text("alice").first.wait_for()
     open_in_admin(page, shop, "django_mcp/auditentry/")
     page.get_by_text("search_orders").first.wait_for()
-    assert page.locator("#result_list tbody tr").count() == 3
+    assert page.locator("#result_list tbody tr").count() == 4
     picture(page, "audit-light")
 
     # A refund waits for a second person.

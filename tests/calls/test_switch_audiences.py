@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -27,9 +28,9 @@ TOOLS = {"add": {"a": 1, "b": 2}, "slow_add": {"a": 1, "b": 2, "steps": 1}}
 class PrincipalClient(Client):
     """A client with a user and a token. Its user is loaded for each request."""
 
-    def __init__(self, principal: Principal) -> None:
+    def __init__(self, principal: Principal, **options: Any) -> None:
         self.principal = principal
-        super().__init__(principal.user)
+        super().__init__(principal.user, **options)
 
     async def _principal(self) -> Principal:
         user = self.principal.user

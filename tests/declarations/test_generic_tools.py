@@ -455,6 +455,19 @@ def test_kill_switches_of_the_model_its_tool_and_the_generic_tool(
     assert "search" not in models(client).get("invoice", [])
 
 
+@pytest.mark.parametrize("thing", ["resource:invoice", "tool:search_invoice", "tool:search_rows"])
+def test_limits_of_the_model_its_tool_and_the_generic_tool(generic, connect, alice, invoice, thing):
+    client = connect(alice, server=generic)
+    Switch.objects.create(server=generic.name, thing=thing, rate="1/month")
+    data(client.call("search_rows", model="invoice"))
+    limited = "Too many calls of " + thing.partition(":")[2]
+    assert limited in client.failure("search_rows", model="invoice")
+    if thing == "tool:search_rows":
+        assert limited in client.failure("search_rows", model="company")
+    else:
+        data(client.call("search_rows", model="company"))
+
+
 def test_anonymous_caller_sees_only_public_models(server, connect, rows):
     server.register(Article, type("Public", (Articles,), {
         "permission": mcp.PUBLIC, "operations": (), "get_queryset": lambda self, request:

@@ -6,6 +6,7 @@ import re
 
 from django.contrib.auth.models import Group, Permission
 
+from django_mcp.declarations.throttles import parse_rate
 from django_mcp.models import Switch
 
 from .pages import ROOT, blocks, text
@@ -13,7 +14,7 @@ from .pages import ROOT, blocks, text
 PAGE = ROOT / "docs/how-to/control-room.md"
 
 
-def test_code_switches_a_tool_off_for_a_group(db):
+def test_code_switches_a_tool_off_for_a_group_and_limits_a_client(db):
     group = Group.objects.create(name="interns")
     namespace = {}
     for code in blocks(PAGE, "python"):
@@ -21,6 +22,11 @@ def test_code_switches_a_tool_off_for_a_group(db):
     namespace["switch_off_for_interns"]()
     row = Switch.objects.get()
     assert (row.thing, row.group, row.client) == ("tool:refund", str(group.pk), "")
+    row.delete()
+    namespace["limit_agent"]("agent")
+    row = Switch.objects.get()
+    assert (row.thing, row.client, row.rate) == ("", "agent", "10/min")
+    assert parse_rate(row.rate) == (10, 60)
 
 
 def test_permissions_of_the_page_exist(db):

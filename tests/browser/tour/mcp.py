@@ -20,7 +20,7 @@ def refund(request: mcp.Request, order: str, reason: str) -> str:
     return f"Refunded {found.total}."
 
 
-@mcp.tool(read_only=True, throttle="2/min")
+@mcp.tool(read_only=True)
 def search_orders(request: mcp.Request, text: str) -> list[str]:
     """Find orders by their number."""
     found = Order.objects.filter(number__contains=text)
