@@ -735,6 +735,51 @@ def test_cancelled_call_leaves_its_request(connect, server, alice, carol, runs):
     assert client.text("close", name="Acme") == "closed"
 
 
+@pytest.mark.usefixtures("real_threads")
+@pytest.mark.parametrize("is_async", [False, True])
+def test_call_that_is_cancelled_while_it_uses_its_approval_gives_it_back(
+    loop, connect, server, alice, carol, runs, monkeypatch, is_async
+):
+    if is_async:
+
+        @server.tool(approval=APPROVAL)
+        async def plain(request) -> str:
+            return runs.append("run") or "done"
+    else:
+
+        @server.tool(approval=APPROVAL, atomic=False)
+        def plain(request) -> str:
+            return runs.append("run") or "done"
+
+    begin, used, cancelled = rows.ApprovalUse.begin, threading.Event(), threading.Event()
+
+    def begin_and_wait(use):
+        is_begun = begin(use)
+        used.set()
+        assert cancelled.wait(20)
+        return is_begun
+
+    client = SessionClient(loop, server, alice)
+    with given(APPROVALS={"WAIT": 0}):
+        connect(alice, server=server).failure("plain")
+        approve(carol)
+        with monkeypatch.context() as patch:
+            patch.setattr(rows.ApprovalUse, "begin", begin_and_wait)
+            message = client.call("plain")
+            client.start(message)
+            loop.until(used.is_set)
+            assert only().status == ApprovalStatus.USED
+            client.cancel(message["id"])
+            cancelled.set()
+            # The cancelled call may give the approval back a moment later.
+            for _ in range(100):
+                if only().open:
+                    break
+                loop.sleep(0.02)
+        assert only().status == ApprovalStatus.APPROVED and only().open and runs == []
+        assert connect(alice, server=server).text("plain") == "done" and runs == ["run"]
+
+
 # Sessions, HTTP and processes that end.
 
 
