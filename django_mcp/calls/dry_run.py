@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -240,9 +240,10 @@ def _request(approval: Approval) -> Request:
     caller: dict[str, Any] = approval.caller
     user = None if approval.user_id is None else str(approval.user_id)
     session_caller = SessionCaller.from_stored(user, caller.get("scopes"), caller.get("owner", ""))
+    principal = replace(session_caller.load(), impersonator=approval.impersonator)
     revision = REVISIONS.get(caller.get("revision", ""))
     return Request(
-        session_caller.load(),
+        principal,
         server_named(approval.server),
         host=caller.get("host"),
         revision=caller.get("revision", ""),

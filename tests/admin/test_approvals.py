@@ -547,6 +547,21 @@ def test_dry_run_refuses_a_statement_that_may_write_to_another_database(
     assert outcome.problem.startswith(f"The tool writes to the database {other_database!r}")
 
 
+def test_dry_run_knows_who_acts_as_the_user(tool, called, approver):
+    seen = []
+
+    @tool
+    def look(request) -> str:
+        seen.append(request.principal.impersonator)
+        return ""
+
+    row = called("look")
+    row.caller["impersonator"] = "7"
+    row.save()
+    run(approver, row)
+    assert seen == ["7"]
+
+
 def test_dry_run_reports_a_refused_write_whose_error_the_tool_ignores(tool, called, approver):
     if "mcp" not in connections:
         pytest.skip("There is one database.")
