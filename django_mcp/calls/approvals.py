@@ -89,12 +89,13 @@ async def perform_approved(run: CallRun, work: Invocation, arguments: JSON) -> J
         return await perform(run, work)
     # No transaction of the tool can contain the use, so it is committed before the function is
     # called. A crash after that loses the approval, and the function never runs twice.
-    await run_in_thread(run, partial(_begin, use))
     try:
+        await run_in_thread(run, partial(_begin, use))
         return await perform(run, work)
     finally:
         if not work.is_begun:
-            # Also if the call is cancelled: otherwise nobody could use the approval any more.
+            # Also if the call is cancelled, and also during ``_begin``, which then has committed
+            # the use: otherwise nobody could use the approval any more.
             await asyncio.shield(run_in_thread(run, use.undo))
 
 

@@ -345,7 +345,7 @@ def _renewed(before: Principal, loaded: Mapping[Any, Any]) -> Principal | None:
     if not before.is_authenticated:
         return before
     user = loaded.get(before.user.pk)
-    now = None if user is None else Principal(user, before.auth)
+    now = None if user is None else replace(before, user=user)
     return now if now is not None and now.is_authenticated else None
 
 

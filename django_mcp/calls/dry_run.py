@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -50,7 +50,20 @@ WRITE = re.compile(
     r"""\s*(INSERT\s+INTO|UPDATE|DELETE\s+FROM|REPLACE\s+INTO|MERGE\s+INTO)\s+(?:ONLY\s+)?([^\s(]+)""",
     re.I,
 )
-READ = re.compile(r"\s*(SELECT|EXPLAIN|SHOW|PRAGMA|SAVEPOINT|RELEASE|ROLLBACK|BEGIN|SET)\b", re.I)
+# Statements that may be executed on another database: every read that Django's compiler makes, and
+# what controls a transaction. ``QuerySet.union`` puts its parts in parentheses. Everything else
+# counts as a write, although some of it only reads:
+# - PostgreSQL writes by ``WITH x AS (DELETE ...) SELECT ...``.
+# - MariaDB executes the content of a comment like ``/*! DELETE ... */``.
+# - ``EXPLAIN ANALYZE`` executes its statement, and so does ``ANALYZE`` on MariaDB.
+READ = re.compile(
+    r"""
+    (?:\s*(?:EXPLAIN|ANALYZE)(?:\s+(?:ANALYZE|VERBOSE|QUERY\s+PLAN|FORMAT=\w+|\([^()]*\)))*\s)?
+    [\s(]*SELECT\b
+    | \s*(?:SHOW|PRAGMA|SAVEPOINT|RELEASE|ROLLBACK|BEGIN|SET)\b
+    """,
+    re.I | re.X,
+)
 ACTION_LABELS = {"created": _("created"), "changed": _("changed"), "deleted": _("deleted")}
 # Takes a model, a key and the alias of a database. Returns the names of the fields of that row that
 # the approver may see, or None if they may not see the row.
@@ -227,9 +240,10 @@ def _request(approval: Approval) -> Request:
     caller: dict[str, Any] = approval.caller
     user = None if approval.user_id is None else str(approval.user_id)
     session_caller = SessionCaller.from_stored(user, caller.get("scopes"), caller.get("owner", ""))
+    principal = replace(session_caller.load(), impersonator=approval.impersonator)
     revision = REVISIONS.get(caller.get("revision", ""))
     return Request(
-        session_caller.load(),
+        principal,
         server_named(approval.server),
         host=caller.get("host"),
         revision=caller.get("revision", ""),

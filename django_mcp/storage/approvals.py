@@ -27,6 +27,7 @@ from ..models import Approval, ApprovalStatus, Token
 from .databases import delete_in_batches, own_queries
 
 MAX_PENDING_PER_USER = 20
+MAX_INSERTS = 3  # attempts to store one request
 ROWS_PER_QUERY = 500
 APPROVED, PENDING, USED = ApprovalStatus.APPROVED, ApprovalStatus.PENDING, ApprovalStatus.USED
 
@@ -98,14 +99,23 @@ def create(approval: Approval, lifetime: float) -> Approval:
         f"{MAX_PENDING_PER_USER} calls of this user already wait for an approval. Call again when "
         "one of them is decided."
     )
-    if pending.count() >= MAX_PENDING_PER_USER:
-        raise too_many
     approval.expires = approval.created + timedelta(seconds=lifetime)
-    try:
-        with transaction.atomic(using=database()):
-            approval.save(using=database(), force_insert=True)
-    except IntegrityError:
-        return _rows(digest=approval.digest, open=True).get()
+    for attempt in range(MAX_INSERTS):
+        if pending.count() >= MAX_PENDING_PER_USER:
+            raise too_many
+        try:
+            with transaction.atomic(using=database()):
+                approval.save(using=database(), force_insert=True)
+            break
+        except IntegrityError:
+            existing = _rows(digest=approval.digest, open=True).first()
+            if existing is not None:
+                return existing
+            # The other request was deleted meanwhile, because its call found that it is over the
+            # limit, or it was closed. So count and insert again. Any other cause, such as a deleted
+            # user, fails each time.
+            if attempt == MAX_INSERTS - 1:
+                raise
     # Simultaneous calls may all have counted before any of them inserted its request. So each of
     # them counts again after its insert is committed: the last one to commit sees all other rows.
     if pending.count() > MAX_PENDING_PER_USER and _rows(pk=approval.pk, status=PENDING).delete()[0]:

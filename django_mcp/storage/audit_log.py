@@ -110,7 +110,7 @@ class AuditWriter:
     async def _write_all(self) -> None:
         try:
             while self._waiting:
-                # One statement: if it fails, it has stored none of its entries.
+                # One statement: if the database rejects it, it has stored none of its entries.
                 batch = self._waiting[:ENTRIES_PER_STATEMENT]
                 del self._waiting[:ENTRIES_PER_STATEMENT]
                 try:
@@ -126,7 +126,9 @@ class AuditWriter:
         try:
             await threads.audit.run(insert, entries)
         except Exception:
-            # One of them may have made the statement fail, so insert each on its own.
+            # One of them may have made the statement fail, so insert each on its own. If the
+            # connection broke, the statement may have been committed. Then these are second entries
+            # of the same calls: for an audit log, two entries are better than none.
             for entry in entries:
                 try:
                     await threads.audit.run(insert, [entry])

@@ -11,14 +11,15 @@ from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.db import connection, connections, transaction
-from django.db.models import F
+from django.db.models import F, Window
+from django.db.models.functions import RowNumber
 from django.test import Client
 from django.urls import clear_url_caches, reverse
 from django.utils import translation
 
 import django_mcp as mcp
 from django_mcp.calls.approval_mail import send_approval_mail
-from django_mcp.models import Approval, ApprovalStatus
+from django_mcp.models import Approval, ApprovalStatus, Session
 from tests.admin import urls
 from tests.shop.models import Company, Customer, Invoice, Note, Tag
 
@@ -460,6 +461,105 @@ def test_dry_run_refuses_to_write_to_another_database(tool, called, approver, se
 
     outcome, _ = run(approver, called("elsewhere"))
     assert "writes to the database 'mcp'" in outcome.problem
+
+
+@pytest.fixture
+def other_database():
+    """The alias of another database than that of the tool's transaction, with its own connection.
+
+    It is the session database if that is another one, or else the same database again.
+    """
+    if "mcp" in connections:
+        yield "mcp"
+        return
+    connections.settings["other"] = connections.settings["default"]
+    # Django's tests reject ``ensure_connection`` for a database that they do not know.
+    connections["other"].connect()
+    yield "other"
+    connections["other"].close()
+    del connections["other"], connections.settings["other"]
+
+
+def qualified(rows):
+    """A filter on a window function, which Django compiles to nested SELECTs."""
+    newest = Window(RowNumber(), partition_by="server", order_by="-pk")
+    return rows.annotate(number=newest).filter(number=1)
+
+
+def analyzed(rows):
+    """The option with which the database executes the statement, unless it is SQLite."""
+    return {"analyze": True} if connections[rows.db].vendor != "sqlite" else {}
+
+
+READS = {
+    "union": lambda one, two: [*one.union(two)],
+    "ordered union": lambda one, two: [*one.union(two, all=True).order_by("pk")[:3]],
+    "nested union": lambda one, two: [*one.union(two).union(two.union(one))],
+    "intersection": lambda one, two: [*one.intersection(two)],
+    "difference": lambda one, two: [*one.difference(two)],
+    "count": lambda one, two: one.union(two).count(),
+    "exists": lambda one, two: one.union(two).exists(),
+    "subquery": lambda one, two: [*one.filter(pk__in=two.values("pk"))],
+    "window": lambda one, two: [*qualified(one)],
+    "iterator": lambda one, two: [*one.union(two).iterator()],
+    "explain": lambda one, two: one.explain(),
+    "explain analyze": lambda one, two: one.explain(**analyzed(one)),
+    "explain union": lambda one, two: one.union(two).explain(),
+}
+
+
+@pytest.mark.parametrize("kind", READS)
+def test_dry_run_reads_from_another_database(tool, called, approver, other_database, kind):
+    @tool
+    def look(request) -> str:
+        rows = Session.objects.using(other_database)
+        READS[kind](rows.filter(pk__gt=1), rows.filter(pk__gt=2))
+        return "looked"
+
+    outcome, _ = run(approver, called("look"))
+    assert outcome.problem == ""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "WITH gone AS (DELETE FROM django_mcp_process RETURNING id) SELECT id FROM gone",
+        "(WITH gone AS (DELETE FROM django_mcp_process RETURNING id) SELECT id FROM gone)",
+        "/*! DELETE FROM django_mcp_process */",  # MariaDB executes this comment
+        "/* read */ DELETE FROM django_mcp_process",
+        "-- SELECT\nDELETE FROM django_mcp_process",
+        "(DELETE FROM django_mcp_process)",
+        "EXPLAIN ANALYZE DELETE FROM django_mcp_process",
+        "EXPLAIN (ANALYZE) UPDATE django_mcp_process SET id = (SELECT id FROM django_mcp_process)",
+        "ANALYZE DELETE FROM django_mcp_process",
+    ],
+)
+def test_dry_run_refuses_a_statement_that_may_write_to_another_database(
+    tool, called, approver, other_database, statement
+):
+    @tool
+    def elsewhere(request) -> str:
+        with connections[other_database].cursor() as cursor:
+            cursor.execute(statement)
+        return ""
+
+    outcome, _ = run(approver, called("elsewhere"))
+    assert outcome.problem.startswith(f"The tool writes to the database {other_database!r}")
+
+
+def test_dry_run_knows_who_acts_as_the_user(tool, called, approver):
+    seen = []
+
+    @tool
+    def look(request) -> str:
+        seen.append(request.principal.impersonator)
+        return ""
+
+    row = called("look")
+    row.caller["impersonator"] = "7"
+    row.save()
+    run(approver, row)
+    assert seen == ["7"]
 
 
 def test_dry_run_reports_a_refused_write_whose_error_the_tool_ignores(tool, called, approver):

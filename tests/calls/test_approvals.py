@@ -11,7 +11,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.core.exceptions import PermissionDenied
-from django.db import connection, connections, transaction
+from django.db import IntegrityError, connection, connections, transaction
 from django.utils import timezone
 from pydantic import BaseModel, SecretStr
 
@@ -670,6 +670,51 @@ def test_two_equal_calls_at_the_same_time_make_one_request(alice, server, monkey
     assert rows.create(request(), 60) == first and Approval.objects.count() == 1
 
 
+@pytest.mark.parametrize("is_over_limit", [False, True])
+def test_call_whose_equal_request_is_deleted_meanwhile_has_an_outcome(
+    alice, monkeypatch, is_over_limit
+):
+    """The first of two equal calls is over the limit after its insert, and deletes its row.
+
+    The second one has collided with that row before, and no longer finds it.
+    """
+    monkeypatch.setattr(rows, "MAX_PENDING_PER_USER", 2)
+
+    def request(digest: str) -> Approval:
+        return Approval(server="s", tool="t", permission=APPROVAL, user=alice, digest=digest)
+
+    save, find, equal = Approval.save, rows._rows, []
+
+    def insert_equal_first(approval, **options):
+        monkeypatch.setattr(Approval, "save", save)
+        equal.append(rows.create(request("equal"), 60))
+        save(approval, **options)
+
+    def find_after_delete(**conditions):
+        if equal and "digest" in conditions:
+            equal.pop().delete()
+            for number in range(2 * is_over_limit):
+                rows.create(request(f"other {number}"), 60)
+        return find(**conditions)
+
+    monkeypatch.setattr(Approval, "save", insert_equal_first)
+    monkeypatch.setattr(rows, "_rows", find_after_delete)
+    if is_over_limit:
+        with pytest.raises(mcp.ToolError, match="2 calls of this user"):
+            rows.create(request("equal"), 60)
+        assert not Approval.objects.filter(digest="equal").exists()
+    else:
+        assert rows.create(request("equal"), 60) == only()
+
+
+def test_request_that_cannot_be_stored_raises_the_error_of_the_database(alice):
+    """Another error than that of an equal request is not retried without end."""
+    request = Approval(tool="t", permission=APPROVAL, user=alice, digest="d")
+    request.server = None
+    with pytest.raises(IntegrityError):
+        rows.create(request, 60)
+
+
 def test_rows_are_kept_as_long_as_the_audit_log(alice, settings):
     now = timezone.now()
 
@@ -733,6 +778,51 @@ def test_cancelled_call_leaves_its_request(connect, server, alice, carol, runs):
     approve(carol)
     assert runs == []
     assert client.text("close", name="Acme") == "closed"
+
+
+@pytest.mark.usefixtures("real_threads")
+@pytest.mark.parametrize("is_async", [False, True])
+def test_call_that_is_cancelled_while_it_uses_its_approval_gives_it_back(
+    loop, connect, server, alice, carol, runs, monkeypatch, is_async
+):
+    if is_async:
+
+        @server.tool(approval=APPROVAL)
+        async def plain(request) -> str:
+            return runs.append("run") or "done"
+    else:
+
+        @server.tool(approval=APPROVAL, atomic=False)
+        def plain(request) -> str:
+            return runs.append("run") or "done"
+
+    begin, used, cancelled = rows.ApprovalUse.begin, threading.Event(), threading.Event()
+
+    def begin_and_wait(use):
+        is_begun = begin(use)
+        used.set()
+        assert cancelled.wait(20)
+        return is_begun
+
+    client = SessionClient(loop, server, alice)
+    with given(APPROVALS={"WAIT": 0}):
+        connect(alice, server=server).failure("plain")
+        approve(carol)
+        with monkeypatch.context() as patch:
+            patch.setattr(rows.ApprovalUse, "begin", begin_and_wait)
+            message = client.call("plain")
+            client.start(message)
+            loop.until(used.is_set)
+            assert only().status == ApprovalStatus.USED
+            client.cancel(message["id"])
+            cancelled.set()
+            # The cancelled call may give the approval back a moment later.
+            for _ in range(100):
+                if only().open:
+                    break
+                loop.sleep(0.02)
+        assert only().status == ApprovalStatus.APPROVED and only().open and runs == []
+        assert connect(alice, server=server).text("plain") == "done" and runs == ["run"]
 
 
 # Sessions, HTTP and processes that end.

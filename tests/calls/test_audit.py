@@ -11,7 +11,7 @@ from unittest.mock import ANY
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import OperationalError, connection
 from django.utils import timezone
 from pydantic import BaseModel, Field, SecretStr
 
@@ -245,6 +245,26 @@ def test_entry_that_cannot_be_stored_does_not_store_others_twice(shared_db, audi
     asyncio.run(write())
     assert entries("name") == [(name,) for name in names if name != "call 55"]
     assert "Audit entry not stored: method=tools/call name='call 55'" in caplog.text
+
+
+def test_entries_of_a_commit_whose_outcome_is_unknown_are_stored_again(
+    shared_db, audited, alice, monkeypatch, caplog
+):
+    """The connection breaks after the commit. A second entry is better than none."""
+    insert, broken = audit_log.insert, [OperationalError("The server is gone.")]
+
+    def insert_and_break(entries, alias=None):
+        insert(entries, alias)
+        if broken:
+            raise broken.pop()
+
+    monkeypatch.setattr(audit_log, "insert", insert_and_break)
+
+    async def write():
+        await audit_log.AuditWriter().write(new_entry("call"))
+
+    asyncio.run(write())
+    assert entries("name") == [("call",), ("call",)] and not caplog.records
 
 
 def test_new_entry_has_the_columns_of_the_model():

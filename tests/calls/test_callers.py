@@ -7,7 +7,12 @@ from django.contrib.auth.models import AnonymousUser
 from django.db import OperationalError, connection
 
 from django_mcp.auth.principal import Auth, Principal
-from django_mcp.calls.callers import SessionCaller, load_principals
+from django_mcp.calls.callers import (
+    SessionCaller,
+    load_principals,
+    reload_principal,
+    reload_valid_principals,
+)
 from django_mcp.models import Call, Session
 from tests.oauth.tokens import application
 
@@ -77,6 +82,13 @@ def test_database_outage_does_not_make_the_caller_anonymous(loop, alice):
     with connection.execute_wrapper(away):
         assert asked(loop, caller).user == alice
     assert next(broken, None) is None
+
+
+def test_reloaded_principal_differs_only_in_its_user_object(loop, alice):
+    before = Principal(alice, Auth(frozenset({"read"}), key="7"), impersonator="9")
+    found, unknown = reload_valid_principals({"call": before})
+    for after in (found["call"], loop.run(reload_principal(before))):
+        assert after == before and after.impersonator == "9" and after.user is not alice
 
 
 @pytest.fixture
