@@ -14,8 +14,9 @@ from pathlib import Path
 
 from benchmarks.environments import NotInstallable, interpreter, version
 from benchmarks.messages import LIST, SESSION, STATELESS
-from benchmarks.servers import RunningServer, free_port, running
+from benchmarks.servers import RunningServer, running
 from tools.database_servers import postgres
+from tools.ports import free_port
 
 OURS = ("-e", ".[daphne,oauth,redis]", "psycopg[binary]==3.*")
 # Idle connections stay open for a minute, because a busy machine lets a connection wait for long.

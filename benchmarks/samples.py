@@ -30,8 +30,9 @@ from benchmarks.contenders import BY_NAME, OAUTH, SERVERS, UVICORN
 from benchmarks.environments import interpreter
 from benchmarks.load import Connection, load, make_calls
 from benchmarks.messages import SESSION_TOKEN, TEMPLATES, TOKEN
-from benchmarks.servers import RunningServer, free_port, pinned, running
+from benchmarks.servers import RunningServer, pinned, running
 from tools import ROOT
+from tools.ports import free_port
 
 BEFORE = "544c7f40"  # the last commit before the work on performance
 PROFILER = ("py-spy==0.4.*",)

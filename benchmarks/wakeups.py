@@ -26,11 +26,12 @@ from dataclasses import dataclass, field
 
 from benchmarks.contenders import BY_NAME
 from benchmarks.messages import JSON, WrongResponse, open_session
-from benchmarks.servers import RunningServer, free_port, pinned, stop
+from benchmarks.servers import RunningServer, pinned, stop
 from benchmarks.stream_reader import Reader
 from benchmarks.streams import open_streams, raise_limit
 from tools.benchmark import UNMET
 from tools.database_servers import postgres, program, wait_for
+from tools.ports import free_port
 
 FEW, MANY = 10, 500  # idle streams at each worker
 DATABASES = {"sqlite": nullcontext, "postgres": postgres}

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from tools.database_servers import folder_of, free_port, program, start, wait_for
+from tools.database_servers import folder_of, program, start, wait_for
+from tools.ports import free_port
 
 SECONDS = 20
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tools.database_servers import program
+from tools.ports import free_port
 
 SECONDS = 20
 BACKENDS = {
@@ -24,9 +25,7 @@ BACKENDS = {
 
 class Redis:
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._folder = folder
         self.start()
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from django_mcp.protocol.revisions import LATEST
+from tools.ports import free_port
 
 from .client import PREFIX
 from .http import BOTH, Event, Events
@@ -58,12 +59,6 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
 }  # fmt: skip
 # uvicorn raises the signal again when it is done, so that who started it knows.
 IN_ORDER = {"uvicorn": (-signal.SIGTERM,)}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.environments import NotInstallable, interpreter, version
-from benchmarks.servers import RunningServer, free_port, running
+from benchmarks.servers import RunningServer, running
 from tools import ROOT
+from tools.ports import free_port
 
 JSON = dict[str, Any]
 RESULTS = ROOT / "benchmarks/bridges/results.json"

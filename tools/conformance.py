@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from tools import ROOT, conformance_authorization, conformance_suite
 from tools.conformance_results import AUTHORIZATION, REQUIRED, SetResult
-from tools.database_servers import free_port
+from tools.ports import free_port
 
 SETTINGS = "tests.conformance.settings"
 APPLICATION = "tests.conformance.asgi:application"

@@ -18,7 +18,8 @@ from urllib.parse import urlencode, urlsplit
 
 from tools import conformance_suite
 from tools.conformance_results import SetResult, read
-from tools.serving import HOST, free_port
+from tools.ports import free_port
+from tools.serving import HOST
 
 WELL_KNOWN = "/.well-known/oauth-authorization-server"
 TIMEOUT_SECONDS = 30  # of one HTTP request

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from tools.ports import free_port
+
 DEBIAN_POSTGRES = "/usr/lib/postgresql/*/bin"
 PATIENCE = 60  # seconds for a server to come up or go down
 
@@ -140,10 +142,3 @@ def wait_for(port: int, running: subprocess.Popen[bytes]) -> None:
                 return
         time.sleep(0.1)
     raise SystemExit(f"Nobody listens at port {port}: {running.args!r} did not come up.")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -19,6 +19,7 @@ from django.conf import settings
 
 from django_mcp.web.clients import ClientProgram, Snippet, client
 from tools import ROOT, serving
+from tools.ports import free_port
 from tools.processes import run
 
 # The snippets have translated parts. This process has no project, and shows them in English.
@@ -135,7 +136,7 @@ def converse(*arguments: str) -> int:
 
 def check(port: int, access: Access, largest: int | None) -> int:
     """Run the demonstrations over stdio and HTTP without a person."""
-    code = converse() | visit(serving.free_port(), largest)
+    code = converse() | visit(free_port(), largest)
     print("\nBefore it serves, `make demo` prints:", flush=True)
     instruct(serving.origin(port), access)
     return code

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tools import ROOT, pages, serving, wheels
+from tools.ports import free_port
 from tools.terminal import Failed, Running, Terminal, ended
 
 
@@ -90,7 +91,7 @@ def installed(steps: Iterable[pages.Step]) -> Iterator[str]:
 
 
 def own_port() -> str:
-    return str(serving.free_port()) if serving.is_taken(serving.PORT) else PORT
+    return str(free_port()) if serving.is_taken(serving.PORT) else PORT
 
 
 class Typist:

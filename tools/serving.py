@@ -49,12 +49,6 @@ def is_taken(port: int) -> bool:
     return False
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
 def serve(port: int) -> int:
     """Replace this process by the server."""
     accept_ctrl_c()

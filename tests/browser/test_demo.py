@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tools import demo, serving
+from tools.ports import free_port
 
 from .looking import CONTRAST, NAMES, OVERFLOW
 from .test_authorization import SECONDS, ClientInThread, callback, page  # noqa: F401
@@ -26,7 +27,7 @@ def access(program, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def origin(access):
-    port = serving.free_port()
+    port = free_port()
     with serving.running(port):
         yield serving.origin(port)
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.ports import free_port
+
 from .pages import ROOT, blocks
 
 PAGE = ROOT / "docs/how-to/http.md"
@@ -49,12 +51,6 @@ class Shop:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def answers(port: int) -> bool:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from textwrap import dedent
 
-from tools.serving import free_port
+from tools.ports import free_port
 
 from .pages import DOCS, ROOT, blocks
 

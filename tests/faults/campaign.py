@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.database_servers import free_port
+from tools.ports import free_port
 
 from . import faults, schedule, services
 from .armed_faults import ArmedFaults

@@ -15,7 +15,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from tools.database_servers import do, folder_of, free_port, program, start, wait_for
+from tools.database_servers import do, folder_of, program, start, wait_for
+from tools.ports import free_port
 
 PATIENCE = 30.0  # seconds
 

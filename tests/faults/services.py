@@ -13,7 +13,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from tools.database_servers import free_port, program, wait_for
+from tools.database_servers import program, wait_for
+from tools.ports import free_port
 
 PATIENCE = 10.0  # seconds
 COMMANDS = re.compile(rb"total_commands_processed:(\d+)")

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tools.database_servers import free_port
+from tools.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 60.0

@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from tests.restarts.processes import environment, migrate
-from tools.database_servers import free_port, program
+from tools.database_servers import program
+from tools.ports import free_port
 
 from . import shown
 

@@ -25,7 +25,8 @@ from django_mcp.management.doctor.findings import message, ok, run_safely
 from django_mcp.management.doctor.live import LiveChecks, body_limit
 from django_mcp.protocol.revisions import REVISIONS
 from tests.management.proxies import Proxy
-from tests.servers import COMMANDS, ROOT, Served, environment, free_port, prepare
+from tests.servers import COMMANDS, ROOT, Served, environment, prepare
+from tools.ports import free_port
 
 RESPONSE_SECONDS = 15  # for a program that responds, on a busy machine
 TIMEOUT_SECONDS = 2.0  # for a program that does not

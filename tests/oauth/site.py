@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.servers import ROOT, Served, environment, free_port
+from tests.servers import ROOT, Served, environment
+from tools.ports import free_port
 
 APPLICATION = "tests.oauth.project.asgi:application"
 SETTINGS = "tests.oauth.project.settings"

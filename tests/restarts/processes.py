@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tools.ports import free_port
+
 ROOT = Path(__file__).parent.parent.parent
 SECONDS = 40
 JSON = dict[str, Any]
@@ -58,9 +60,7 @@ class Process:
     def __init__(
         self, folder: Path, *, lease: float = 15.0, server: str = "uvicorn", **more: str
     ) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.log = (folder / f"{self.port}.log").open("wb")
         command = SERVERS[server].format(port=self.port).split()
         self._process = subprocess.Popen(

@@ -18,7 +18,7 @@ from django_mcp.runtime import threads
 from django_mcp.storage import leases, poller, postgres_layer, wakeups
 from django_mcp.storage.postgres_layer import NAME, PostgresLayer
 from django_mcp.storage.wakeups import ChannelLayerConnection
-from tools.database_servers import free_port
+from tools.ports import free_port
 
 from .layer_connections import Receiver, logged, until, unusable_connection
 from .test_poller import FakeCallRunner

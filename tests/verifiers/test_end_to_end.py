@@ -19,7 +19,8 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.http import BOTH
 from tests.oauth.agent import text
 from tests.oauth.site import Site, manage
-from tests.servers import Served, free_port
+from tests.servers import Served
+from tools.ports import free_port
 
 from .issuer import CLIENT, SECRET, Issuer
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.restarts.processes import Client
-from tests.servers import ROOT, Served, environment, free_port
+from tests.servers import ROOT, Served, environment
+from tools.ports import free_port
 
 SETTINGS = "tests.browser.tour.settings"
 APPLICATION = "tests.browser.tour.asgi:application"

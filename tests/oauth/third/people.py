@@ -15,7 +15,8 @@ from urllib.parse import urljoin
 
 from tests.oauth import agent
 from tests.oauth.site import manage
-from tests.servers import Served, free_port
+from tests.servers import Served
+from tools.ports import free_port
 
 from .provider import Provider
 
