@@ -73,6 +73,10 @@ class CallOutput:
         """Whether the call should pause before it sends more. Called from any thread."""
         return False
 
+    def take_pause(self) -> float:
+        """Return, once, for how many seconds the call should sleep after what it has sent."""
+        return 0.0
+
     def has_run_before(self) -> bool:
         """Whether the call has run before. Then it waits for a thread and is never rejected."""
         return False

@@ -210,16 +210,22 @@ class ClientNotifier:
     def pause(self) -> None:
         """Block a thread that sends faster than the event loop writes.
 
-        It does nothing in the event loop, which must write meanwhile. It runs before ``send`` takes
-        the lock of the call: the event loop takes that lock too, and would wait instead of writing.
+        It does nothing in the event loop, which must write meanwhile. Call it without the locks of
+        the call and of this object: the event loop takes them too, and would wait instead of
+        writing.
         """
-        if _is_in_loop() or not environment().runs_jobs_in_parallel:
+        if _is_in_loop():
             return
-        for _ in self._pauses():
-            time.sleep(PAUSE_SECONDS)
+        if seconds := self._active.output.take_pause():
+            time.sleep(seconds)
+        if environment().runs_jobs_in_parallel:
+            for _ in self._pauses():
+                time.sleep(PAUSE_SECONDS)
 
     async def apause(self) -> None:
         """Pause asynchronous code that sends faster than the event loop writes."""
+        if seconds := self._active.output.take_pause():
+            await asyncio.sleep(seconds)
         for _ in self._pauses():
             await asyncio.sleep(PAUSE_SECONDS)
 
@@ -227,13 +233,14 @@ class ClientNotifier:
         if self._call.progress_token is None:
             return
         if not _is_finite(done):
-            logger.warning("Progress dropped, it does not increase: progress=%r", done)
+            logger.warning("Progress dropped, it is not a finite number: progress=%r", done)
             return
         params: JSON = {"progressToken": self._call.progress_token, "progress": done}
         if total is not None and _is_finite(total):
             params["total"] = total
         if message is not None:
             params["message"] = _masked_text(message)[:MAX_MESSAGE_LENGTH]
+        self.pause()
         # Progress MUST increase (utilities/progress). Without the lock two threads could both pass
         # the comparison and send decreasing values.
         with self._lock:
@@ -249,6 +256,7 @@ class ClientNotifier:
         params: JSON = {"level": level, "data": masked_json(data)}
         if name is not None:
             params["logger"] = _masked_text(name)
+        self.pause()
         self._notify("log", "notifications/message", params)
 
     def _wanted(self, level: str) -> bool:
@@ -265,7 +273,6 @@ class ClientNotifier:
             return
         message = encode_notification(self._call.revision, method, params)
         if message is not None:
-            self.pause()
             self._active.send(message)
 
 

@@ -54,10 +54,11 @@ from ..storage.event_log import FULL, EventAddress, StoredResponse
 from ..storage.event_writer import (
     MAX_QUEUED_MESSAGES,
     MAX_QUEUED_SIZE,
+    PACED_MESSAGES,
     PACED_SIZE,
     TOO_MUCH,
     OutputTooLarge,
-    pace,
+    pause_seconds,
     writer,
 )
 from ..storage.jobs import run_with_retries
@@ -106,6 +107,7 @@ class SessionCall(CallOutput):
     is_full: bool = False  # its stream has no room for more messages
     count: int = 0  # messages it has sent
     size: int = 0  # their characters
+    pause: float = 0.0  # seconds to sleep before it sends more
     elicitations: list[str] = field(default_factory=list)  # ids of URL elicitations in its error
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -163,10 +165,14 @@ class SessionCall(CallOutput):
         if self.is_full or self.count > settings.EVENTS or self.size > event_log.most_bytes():
             raise ToolError(CALL_TOO_MUCH)
         try:
-            waiting = self.post.queue_message(self, text)
+            # It does not sleep here: it may run in the event loop, and under the call's lock.
+            self.pause = pause_seconds(self.post.queue_message(self, text))
         except OutputTooLarge as error:
             raise ToolError(str(error)) from None
-        pace(waiting)
+
+    def take_pause(self) -> float:
+        pause, self.pause = self.pause, 0.0
+        return pause
 
     def is_behind(self) -> bool:
         """Whether it should pause before it sends more. A call that is ending never pauses."""
@@ -446,7 +452,7 @@ class PostResponse:
     def is_behind(self, session_call: SessionCall) -> bool:
         """Whether a call should pause before it sends more. May be called from any thread."""
         if self.stream is None:
-            return self._size >= PACED_SIZE
+            return len(self._messages) >= PACED_MESSAGES or self._size >= PACED_SIZE
         return self.registry.writer.is_behind(session_call.address)
 
     # Opening.

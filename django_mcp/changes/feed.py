@@ -325,7 +325,11 @@ class ChangeFeed:
 
     async def _pass_on(self, server: str, changes: ChangeSet) -> None:
         for follower in list(self._followers) if changes else ():
-            await follower.receive(server, changes)
+            try:
+                await follower.receive(server, changes)
+            # The cursor has moved on, so the others would never receive these changes.
+            except Exception:
+                logger.exception("Changes not delivered: follower=%s", type(follower).__name__)
 
     def pass_on_local(self, server: str, changes: ChangeSet, *, to_sessions: bool) -> None:
         """Pass on changes that only this process knows of, ``to_sessions`` also to sessions."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -31,15 +30,18 @@ Batch = dict[EventAddress, list[str]]  # the messages of one commit
 logger = logging.getLogger("django_mcp.storage")
 # Limits of the queue: messages and characters of one call, and characters of all calls of a loop.
 MAX_QUEUED_MESSAGES, MAX_QUEUED_SIZE, MAX_TOTAL_QUEUED_SIZE = 20_000, 8_000_000, 64_000_000
-# Characters, of one call and of all, from which on calls should pause (``is_behind``).
+# Messages and characters of one call, and characters of all, from which on calls should pause
+# (``is_behind``).
+PACED_MESSAGES = MAX_QUEUED_MESSAGES // 2
 PACED_SIZE, PACED_IN_ALL = MAX_QUEUED_SIZE // 2, MAX_TOTAL_QUEUED_SIZE // 2
 TOO_MUCH = (
-    f"The call said more than {MAX_QUEUED_SIZE // 1_000_000} MB that could not be written yet. "
-    "Asynchronous code awaits aprogress() and alog()."
+    "The call sends messages faster than they can be stored. At most "
+    f"{MAX_QUEUED_MESSAGES:,} messages or {MAX_QUEUED_SIZE // 1_000_000} MB of a call can wait. "
+    "In asynchronous code, use 'await request.aprogress()' and 'await request.alog()'."
 )
 # Messages and characters of one call in one commit.
 MESSAGES_PER_COMMIT, SIZE_PER_COMMIT = 2_000, 4_000_000
-# After every 64 queued messages the thread of a call sleeps, longer if more messages are queued:
+# After every 64 queued messages a call sleeps, longer if more messages are queued:
 # PAUSE_FACTOR_SECONDS times the square of their number, at most MAX_PAUSE_SECONDS.
 MESSAGES_PER_PAUSE, PAUSE_FACTOR_SECONDS, MAX_PAUSE_SECONDS = 64, 5e-8, 0.005
 
@@ -69,14 +71,16 @@ class CallQueue:
         return taken
 
 
-def pace(waiting: int) -> None:
-    """Sleep in the thread of a call with ``waiting`` queued messages, so that they get written.
+def pause_seconds(waiting: int) -> float:
+    """Return how long a call with ``waiting`` queued messages sleeps, so that they get written.
 
     A thread that never waits gives up the GIL only every 5 milliseconds (the switch interval of
-    the interpreter). A transaction needs a dozen such switches.
+    the interpreter). A transaction needs a dozen such switches. An asynchronous call that never
+    waits does not let the event loop write at all.
     """
-    if waiting and waiting % MESSAGES_PER_PAUSE == 0:
-        time.sleep(min(waiting * waiting * PAUSE_FACTOR_SECONDS, MAX_PAUSE_SECONDS))
+    if waiting % MESSAGES_PER_PAUSE:
+        return 0.0
+    return min(waiting * waiting * PAUSE_FACTOR_SECONDS, MAX_PAUSE_SECONDS)
 
 
 class EventWriter:
@@ -135,8 +139,13 @@ class EventWriter:
     def is_behind(self, to: EventAddress) -> bool:
         """Whether a call should pause before it sends more. May be called from any thread."""
         queue = self._queues.get(to)
-        mine = 0 if queue is None else queue.size
-        return bool(mine) and (mine >= PACED_SIZE or self._size >= PACED_IN_ALL)
+        if queue is None or not queue.size:
+            return False
+        return (
+            len(queue.waiting) >= PACED_MESSAGES
+            or queue.size >= PACED_SIZE
+            or self._size >= PACED_IN_ALL
+        )
 
     async def flush(self, to: EventAddress) -> None:
         """Wait until all queued messages of this address are committed or rejected."""

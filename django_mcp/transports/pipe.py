@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ..calls.call_state import ActiveCall, Batch, CallOutput
 from ..calls.interaction import PendingQuestions
 from ..calls.methods import lacks
-from ..calls.runner import CallRunner
+from ..calls.runner import CallRunner, overloaded
 from ..calls.throttling import UNCOUNTED
 from ..calls.visibility import label_in
 from ..changes.permission_rechecks import permission_rechecker
@@ -151,7 +151,7 @@ class Conversation:
             return InvalidRequest("A request of this id is being worked on.")
         counted = [a for a in self._active.values() if a.call.method not in UNCOUNTED]
         if call.method not in UNCOUNTED and len(counted) >= settings.CONCURRENT_CALLS:
-            return InternalError("Too many requests at once; try again in a moment.")
+            return overloaded("Too many requests at once.")
         return None
 
     def _ended(self, active: ActiveCall, task: asyncio.Task[JSON | None]) -> None:

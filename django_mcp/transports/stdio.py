@@ -381,7 +381,9 @@ def lines(read: Callable[[], bytes], limit: int | None) -> Iterator[bytes | None
                 yield line
         if limit is not None and len(rest) > limit:
             rest, skipping = b"", True
-    if rest.strip() and not skipping:
+    if skipping:  # the last line is too long and has no newline
+        yield None
+    elif rest.strip():
         yield rest
 
 

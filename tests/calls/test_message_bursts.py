@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 import django_mcp as mcp
+from django_mcp.calls.call_state import ActiveCall
 from django_mcp.calls.session_calls import call_manager
 from django_mcp.runtime import threads
 from django_mcp.storage import event_log, event_writer, streams
@@ -76,6 +78,14 @@ def client(loop, server, waited, before):
         return "said"
 
     @server.tool(permission=mcp.PUBLIC)
+    async def asmall(request, count: int) -> str:
+        """Send many small messages from asynchronous code."""
+        for number in range(count):
+            await request.aprogress(number)
+            waited.append(sum(len(queue.waiting) for queue in loop.writer._queues.values()))
+        return "said"
+
+    @server.tool(permission=mcp.PUBLIC)
     async def never_waits(request, count: int) -> str:
         """The same, and the loop has no turn."""
         for number in range(count):
@@ -131,17 +141,14 @@ def test_sender_is_slowed_down_to_the_speed_of_the_database(client, waited, monk
         10 * event_writer.MESSAGES_PER_PAUSE - 1,
     ],
 )
-def test_short_queue_causes_no_pause(waiting, monkeypatch):
-    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("A pause"))
-    event_writer.pace(waiting)
+def test_short_queue_causes_no_pause(waiting):
+    assert event_writer.pause_seconds(waiting) == 0
 
 
-def test_pause_grows_with_the_queue_up_to_a_limit(monkeypatch):
-    paused: list[float] = []
-    monkeypatch.setattr(time, "sleep", paused.append)
-    for turns in (1, 3, 300):
-        event_writer.pace(turns * event_writer.MESSAGES_PER_PAUSE)
-    assert paused[0] < paused[1] < paused[2] == event_writer.MAX_PAUSE_SECONDS
+def test_pause_grows_with_the_queue_up_to_a_limit():
+    queued = (turns * event_writer.MESSAGES_PER_PAUSE for turns in (1, 3, 300))
+    short, long, longest = map(event_writer.pause_seconds, queued)
+    assert 0 < short < long < longest == event_writer.MAX_PAUSE_SECONDS
 
 
 @pytest.mark.usefixtures("real_threads")
@@ -156,6 +163,44 @@ def test_call_with_many_large_messages_is_slowed_down_and_completes(client, wait
 def test_call_that_overflows_the_queue_without_a_pause_is_ended(client):
     (*found, last) = client.open_stream(client.call("never_waits", "t", count=100)).all()
     assert last["result"]["isError"] and "8 MB" in text(last) and "aprogress" in text(last)
+
+
+@pytest.fixture
+def sleeps(monkeypatch):
+    """Record for each ``time.sleep`` whether it runs in an event loop and under a call's lock."""
+    recorded = SimpleNamespace(in_loop=[], locked=[], calls=[])
+    sleep, created = time.sleep, ActiveCall.__init__
+
+    def recording(seconds):
+        recorded.in_loop.append(asyncio._get_running_loop() is not None)
+        recorded.locked.append(any(active._lock.locked() for active in recorded.calls))
+        sleep(seconds)
+
+    def remember(self, *args, **options):
+        created(self, *args, **options)
+        recorded.calls.append(self)
+
+    monkeypatch.setattr(time, "sleep", recording)
+    monkeypatch.setattr(ActiveCall, "__init__", remember)
+    return recorded
+
+
+def test_async_tool_never_sleeps_in_the_event_loop(client, sleeps):
+    found = client.open_stream(client.call("asmall", "t", count=1_000)).all()
+    assert text(found[-1]) == "said" and len(found) == 1_001
+    assert not any(sleeps.in_loop)
+
+
+def test_thread_sleeps_without_the_lock_of_its_call(client, sleeps):
+    client.open_stream(client.call("burst", "t")).all()
+    assert False in sleeps.in_loop and not any(sleeps.locked)
+
+
+def test_async_call_with_many_small_messages_is_slowed_down_and_completes(client, waited):
+    count = event_writer.MAX_QUEUED_MESSAGES + 1_000
+    found = client.open_stream(client.call("asmall", "t", count=count)).all()
+    assert text(found[-1]) == "said" and len(found) == count + 1
+    assert max(waited) < event_writer.MAX_QUEUED_MESSAGES
 
 
 @pytest.mark.usefixtures("real_threads")

@@ -88,7 +88,7 @@ def test_progress_that_is_not_a_number_is_dropped(done, caplog):
     call_notifier.progress(done, None, None)
     call_notifier.progress(1, done, None)
     assert [message["params"] for message in sent] == [{"progressToken": "t", "progress": 1}]
-    assert "does not increase" in caplog.text
+    assert "Progress dropped, it is not a finite number" in caplog.text
 
 
 def test_progress_total_and_message_depend_on_the_revision(revision):

@@ -63,6 +63,29 @@ async def test_failing_follower_does_not_affect_the_others(caplog):
     assert one.received == [CHANGE] and "not delivered: follower=Failing" in caplog.text
 
 
+async def test_failing_follower_of_the_logs_does_not_affect_the_others(caplog):
+    """The cursor has moved on, so the others would never get these changes."""
+
+    class Failing:
+        async def receive(self, server: str, changes: ChangeSet) -> None:
+            raise RuntimeError("a bug")
+
+    class Receiving:
+        received: list[str] = []
+
+        async def receive(self, server: str, changes: ChangeSet) -> None:
+            self.received.append(server)
+
+    here = change_feed()
+    here._followers = [Failing(), Receiving()]  # type: ignore[list-item]
+    try:
+        await here._pass_on("shop", CHANGE.changes)
+    finally:
+        here._followers = []
+    assert Receiving.received == ["shop"]
+    assert "not delivered: follower=Failing" in caplog.text
+
+
 async def test_changes_from_a_thread_arrive_in_the_loop():
     one = Follower()
     change_feed().follow_local(one)

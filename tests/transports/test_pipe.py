@@ -154,6 +154,7 @@ def test_calls_beyond_the_limit_are_rejected_before_they_run(
     begun(client, work, 3)
     refused = client.wait(start(client, tool, "out"))["error"]
     assert refused["code"] == -32603 and "Too many" in refused["message"]
+    assert refused["data"] == {"retryAfter": 1}  # as over HTTP
     if client.revision.handshake:
         assert client.request("ping") == {}  # a ping is never rejected
     work.go.set()

@@ -65,7 +65,13 @@ def test_lines_are_split_at_newlines_only(size):
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 def test_overlong_line_is_none_and_not_buffered(size):
     raw = b"abc\nabcd\nab\n" + b"x" * 50 + b"\nabc\n" + b"y" * 50
-    assert list(lines(parts(raw, size), 3)) == [b"abc", None, b"ab", None, b"abc"]
+    assert list(lines(parts(raw, size), 3)) == [b"abc", None, b"ab", None, b"abc", None]
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 100])
+@pytest.mark.parametrize(("raw", "found"), [(b"abcd", [None]), (b"abc", [b"abc"]), (b"   ", [])])
+def test_last_line_without_a_newline_has_the_same_limit(raw, found, size):
+    assert list(lines(parts(raw, size), 3)) == found
 
 
 # Reading.

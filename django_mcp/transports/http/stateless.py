@@ -300,8 +300,11 @@ class StatelessCall:
 class ListenResponse:
     """One ``subscriptions/listen`` over HTTP, as a listener of ``changes.subscriptions``."""
 
-    # Open subscriptions in this process, by ``Principal.limit_keys``.
+    # Open subscriptions in this process, by ``Principal.limit_keys``. Event loops of several
+    # threads change and add up these counts. Without the lock a count could be lost, or an event
+    # loop could change the dict while another one iterates over it.
     open: Counter[tuple[str, ...]] = Counter()
+    _open_lock = threading.Lock()
 
     def __init__(
         self,
@@ -322,9 +325,10 @@ class ListenResponse:
         Raise ``Busy`` if there are too many subscriptions.
         """
         owner = self._exchange.principal.limit_keys
-        if self.open[owner] >= MAX_LISTENS_PER_PRINCIPAL or self._is_full(owner[0]):
-            raise Busy("There are too many listens.")
-        self.open[owner] += 1
+        with self._open_lock:
+            if self.open[owner] >= MAX_LISTENS_PER_PRINCIPAL or self._is_full(owner[0]):
+                raise Busy("There are too many listens.")
+            self.open[owner] += 1
         self.subscriptions.set_principal(self._exchange.principal)
         listener_registry().add(self)
         # The listener is registered before the acknowledgement. Changes between the two would be
@@ -336,11 +340,16 @@ class ListenResponse:
                 await self.subscriptions.listen(id, wanted, row_refs)
         finally:
             listener_registry().remove(self)
-            # The operator drops counts of 0, so that the counter does not grow with each principal.
-            ListenResponse.open -= Counter((owner,))
+            with self._open_lock:
+                self.open[owner] -= 1
+                if not self.open[owner]:  # or the counter would grow with each principal
+                    del self.open[owner]
 
     def _is_full(self, owner: str) -> bool:
-        """Whether the process has too many subscriptions for another one of ``owner``."""
+        """Whether the process has too many subscriptions for another one of ``owner``.
+
+        The caller holds ``_open_lock``.
+        """
         if owner == ANONYMOUS:
             anonymous = sum(count for keys, count in self.open.items() if keys[0] == ANONYMOUS)
             if anonymous >= MAX_ANONYMOUS_LISTENS:

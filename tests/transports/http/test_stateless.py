@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 import threading
 import time
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +17,8 @@ import pytest
 import django_mcp as mcp
 from django_mcp.changes.subscriptions import listener_registry
 from django_mcp.runtime import threads
+from django_mcp.transports.http import stateless
+from django_mcp.transports.http.stateless import ListenResponse
 from tests.client import PREFIX
 from tests.http import BOTH
 from tests.shop.models import Company
@@ -676,3 +681,49 @@ def test_messages_of_threads_after_the_response_are_dropped(http, server):
         go.set()
         for thread in threads_:
             thread.join()
+
+
+def test_event_loops_of_several_threads_count_their_subscriptions_correctly(monkeypatch):
+    """Each thread is an event loop that serves clients. They count in the same place."""
+
+    async def nothing(*args: Any) -> None: ...
+
+    registry = SimpleNamespace(add=bool, remove=bool, follow=nothing)
+    monkeypatch.setattr(stateless, "listener_registry", lambda: registry)
+    rechecker = SimpleNamespace(start_if_needed=bool)
+    monkeypatch.setattr(stateless, "permission_rechecker", lambda: rechecker)
+    monkeypatch.setattr(stateless, "followed_models", lambda wanted, row_refs: ())
+    monkeypatch.setattr(stateless, "expiry_of", bool)
+    monkeypatch.setattr(stateless, "until", lambda *args: nullcontext())
+    before, errors = dict(ListenResponse.open), []
+
+    def serve(thread: int) -> None:
+        async def listen_often() -> None:
+            for number in range(300):
+                response = object.__new__(ListenResponse)
+                principal: Any = SimpleNamespace(limit_keys=(f"{thread} {number}",))
+                response._exchange = SimpleNamespace(principal=principal)  # type: ignore[assignment]
+                response.subscriptions = SimpleNamespace(  # type: ignore[assignment]
+                    set_principal=bool, listen=nothing
+                )
+                await response.listen(1, {}, {})
+
+        try:
+            asyncio.run(listen_often())
+        except Exception as error:
+            errors.append(error)
+
+    # Many open subscriptions make each count take longer, so that threads meet in it.
+    others = {(f"other {number}",): 1 for number in range(500)}
+    monkeypatch.setattr(ListenResponse, "open", type(ListenResponse.open)(before | others))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        serving = [threading.Thread(target=serve, args=(number,)) for number in range(4)]
+        for thread in serving:
+            thread.start()
+        for thread in serving:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert errors == [] and dict(ListenResponse.open) == before | others
