@@ -99,7 +99,7 @@ class SessionAsker:
         Return timeouts as answers if the client does not become ready before the first deadline.
         """
         questions = {digest: (key, written(revision, question)) for key, digest, question in asking}
-        await self._session_call.post.opened(self._session_call)
+        await self._session_call.post.wait_for_row(self._session_call)
         timeouts = {digest: asked.seconds for digest, (_, asked) in questions.items()}
         if not await self._is_ready(min(timeouts.values())):
             return {digest: {"timeout": seconds} for digest, seconds in timeouts.items()}
@@ -284,7 +284,7 @@ class SessionCallManager(SessionCallRegistry):
             # of a POST with no other is stored only when it asks or takes long, after the check.
             try:
                 if post.is_single or await self._is_admitted(session_call, server, host):
-                    await post.opened(session_call)
+                    await post.wait_for_row(session_call)
             except Busy as error:
                 if session_call.is_rejected:
                     return session_call.response

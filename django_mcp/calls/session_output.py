@@ -199,7 +199,7 @@ class SessionCall(CallOutput):
     async def prepare_step(self) -> None:
         # The step needs the call's row: its steps are stored under the row's id, and without the
         # fence a worker that was taken over could repeat the step.
-        await self.post.opened(self)
+        await self.post.wait_for_row(self)
 
     def store_result(self, response: JSON) -> None:
         """Store the response at the end of the tool's transaction, in its thread.
@@ -215,7 +215,7 @@ class SessionCall(CallOutput):
         # Messages are written on other connections. They must be committed before the response,
         # which is the last event of the call.
         if self.row is None or self.count:
-            _wait(self.post.loop, self.post.written(self))
+            _wait(self.post.loop, self.post.flush(self))
         if self.post.has_session_ended:
             raise Stopped()
         if self.is_full:
@@ -359,12 +359,12 @@ class PostResponse:
         self.calls: list[SessionCall] = []
         self.ready: list[JSON] = []  # responses to messages that became no call
         self.stream: int | None = None
-        self._opened: StreamWakeup | None = None  # the first events of the stream
+        self._first_events: StreamWakeup | None = None  # the first events of the stream
         self.has_session_ended = False
         self.answered: asyncio.Future[bool] = self.loop.create_future()
         self._messages: list[tuple[SessionCall, str]] = []
         self._size = 0
-        self._opening: asyncio.Future[None] | None = None
+        self._storing: asyncio.Future[None] | None = None
         self._is_releasing = False
         self._drops_messages = False  # the calls cannot be stored, so messages are dropped
         self._grace: asyncio.TimerHandle | None = None
@@ -375,8 +375,8 @@ class PostResponse:
     ) -> PostResponse:
         """Return the response object of a call that was loaded from its row."""
         post = cls(registry, session, SessionCaller.from_call(session, row), connection)
-        post.stream, post._opening = row.stream_id, post.loop.create_future()
-        post._opening.set_result(None)
+        post.stream, post._storing = row.stream_id, post.loop.create_future()
+        post._storing.set_result(None)
         post._settle(True)
         return post
 
@@ -386,7 +386,7 @@ class PostResponse:
         In a session with a single stream, store them at once.
         """
         if self.is_single:
-            self.open()
+            self.start_storing()
         elif self.calls:
             self._grace = self.loop.call_later(settings.JSON_GRACE, self._store_late_calls)
         else:
@@ -394,7 +394,7 @@ class PostResponse:
 
     def _store_late_calls(self) -> None:
         if not all(session_call.is_done or session_call.is_plain for session_call in self.calls):
-            self.open()
+            self.start_storing()
 
     @property
     def responses(self) -> list[JSON]:
@@ -414,10 +414,10 @@ class PostResponse:
             *(session_call.text(self.connection) for session_call in done),
         ]
 
-    def take_opened(self) -> StreamWakeup | None:
+    def take_first_events(self) -> StreamWakeup | None:
         """Return the first events of the stream, for its reader, and forget them."""
-        opened, self._opened = self._opened, None
-        return opened
+        first, self._first_events = self._first_events, None
+        return first
 
     # Messages of calls.
 
@@ -444,9 +444,9 @@ class PostResponse:
             self._messages.append((session_call, text))
             self._size += len(text)
             waiting = len(self._messages)
-            first = self._opening is None and waiting == 1
+            first = self._storing is None and waiting == 1
         if first:
-            self.loop.call_soon_threadsafe(self.open)
+            self.loop.call_soon_threadsafe(self.start_storing)
         return waiting
 
     def is_behind(self, session_call: SessionCall) -> bool:
@@ -455,18 +455,18 @@ class PostResponse:
             return len(self._messages) >= PACED_MESSAGES or self._size >= PACED_SIZE
         return self.registry.writer.is_behind(session_call.address)
 
-    # Opening.
+    # Storing the calls.
 
-    def open(self) -> asyncio.Future[None]:
+    def start_storing(self) -> asyncio.Future[None]:
         """Start storing the calls and their messages as rows. Only the first call has an effect."""
-        # ``stays_plain`` reads ``_opening`` in the threads of tools. Under the lock a call either
-        # stays plain, and ``_open`` waits for it, or its tool waits for the row.
+        # ``stays_plain`` reads ``_storing`` in the threads of tools. Under the lock a call either
+        # stays plain, and ``_store`` waits for it, or its tool waits for the row.
         with self._lock:
-            if self._opening is None:
+            if self._storing is None:
                 if self._grace is not None:
                     self._grace.cancel()
-                self._opening = self.registry.spawn(self._open())
-            return self._opening
+                self._storing = self.registry.spawn(self._store())
+            return self._storing
 
     def stays_plain(self, session_call: SessionCall) -> bool:
         """Whether a decided call is answered by plain JSON without a row, from any thread.
@@ -474,38 +474,38 @@ class PostResponse:
         The answer is final: once it is True, no row is created for the call.
         """
         with self._lock:
-            needs_row = self._opening is not None or self._messages or self._is_releasing
-            # True stays True, unless ``allow_row`` has reset it: ``_open`` may rely on it.
+            needs_row = self._storing is not None or self._messages or self._is_releasing
+            # True stays True, unless ``allow_row`` has reset it: ``_store`` may rely on it.
             session_call.is_plain = session_call.is_plain or self._drops_messages or not needs_row
             return session_call.is_plain
 
     def allow_row(self, session_call: SessionCall) -> None:
-        """Let a call whose commit failed become a row, unless ``_open`` waits for it already.
+        """Let a call whose commit failed become a row, unless ``_store`` waits for it already.
 
         Its next run may ask the client or need a step, for which it must be a row.
         """
         with self._lock:
-            if self._opening is None:
+            if self._storing is None:
                 session_call.is_plain = False
 
-    async def written(self, session_call: SessionCall) -> None:
+    async def flush(self, session_call: SessionCall) -> None:
         """Wait until the call and all of its messages are stored, or cannot be stored."""
         # All calls of the POST share this task. The cancel of one call must not cancel it.
-        await asyncio.shield(self.open())
+        await asyncio.shield(self.start_storing())
         if session_call.row is not None:
             await self.registry.writer.flush(session_call.address)
 
-    async def opened(self, session_call: SessionCall) -> None:
+    async def wait_for_row(self, session_call: SessionCall) -> None:
         """Wait until the calls are stored, in the task of this call. Raise ``Busy`` if they cannot.
 
-        A call that stays without a row cannot be: ``_open`` waits for the end of its task.
+        A call that stays without a row cannot be: ``_store`` waits for the end of its task.
         """
         if not session_call.is_plain:
-            await asyncio.shield(self.open())
+            await asyncio.shield(self.start_storing())
         if session_call.is_plain or self.stream is None:
             raise Busy("Too many requests are being answered in this session.")
 
-    async def _open(self) -> None:
+    async def _store(self) -> None:
         # These calls are committing without a row. If a row were created now, the response would
         # be missing from their transaction, and a takeover could run the tool twice.
         if plain := [
@@ -521,7 +521,7 @@ class PostResponse:
             try:
                 with self._lock:
                     messages, self._messages, self._size = self._messages, [], 0
-                await self._store_calls([text for _, text in messages])
+                await self._insert_calls([text for _, text in messages])
             except SessionEnded:
                 self._end()
             except Busy:
@@ -530,7 +530,7 @@ class PostResponse:
                 logger.exception("Calls could not be stored")
                 self._drop_messages()
 
-    async def _store_calls(self, messages: list[str]) -> None:
+    async def _insert_calls(self, messages: list[str]) -> None:
         """Store the calls without a response, and the responses of the others.
 
         Repeat without those that are refused. Raise ``SessionEnded`` or ``Busy``.
@@ -545,8 +545,8 @@ class PostResponse:
                 if session_call.is_durable
             ]
             try:
-                opened = await run_with_retries(
-                    self._insert, calls, unbegun, messages, self.texts, uuid.uuid4().hex,
+                wakeup = await run_with_retries(
+                    self._insert_rows, calls, unbegun, messages, self.texts, uuid.uuid4().hex,
                     is_retry=False,
                 )  # fmt: skip
             except RequestRefused as refused:
@@ -554,7 +554,7 @@ class PostResponse:
                 if not self.is_single and all(session_call.is_done for session_call in self.calls):
                     raise Busy(str(refused)) from None  # no stream: plain JSON has the errors
             else:
-                self._enter(left, calls, opened)
+                self._enter(left, calls, wakeup)
                 return
 
     def _reject(self, refused: RequestRefused) -> None:
@@ -565,7 +565,7 @@ class PostResponse:
                 session_call.response = self.connection.error(session_call.active.call, error)
                 session_call.is_rejected = session_call.is_done = True
 
-    def _insert(
+    def _insert_rows(
         self,
         calls: list[Row],
         unbegun: list[str],
@@ -611,21 +611,21 @@ class PostResponse:
             atomic=of_tool(session_call.server, call),
         )  # fmt: skip
 
-    def _enter(self, left: list[SessionCall], calls: list[Row], opened: StreamWakeup) -> None:
+    def _enter(self, left: list[SessionCall], calls: list[Row], wakeup: StreamWakeup) -> None:
         for session_call, row in zip(left, calls, strict=True):
             session_call.interaction.id = f"c{row.pk}"
             self.registry.enter(session_call, row)
             if row.cancelled or row.state == DONE:  # a cancel was stored before the call was
                 session_call.cancel()
         with self._lock:  # new messages must come after those that waited
-            self.stream = opened.stream
+            self.stream = wakeup.stream
             messages, self._messages = self._messages, []
             for session_call, text in messages:
                 self.registry.writer.queue_message(
                     session_call.address, text, session_call.handle_rejected_messages, must=True
                 )
         if not self.answered.done():  # otherwise its client has disconnected
-            self._opened = opened
+            self._first_events = wakeup
         self._settle(True)
 
     def _drop_messages(self) -> None:
@@ -651,7 +651,7 @@ class PostResponse:
 
     async def _release(self, session_call: SessionCall) -> None:
         with suppress(Busy):
-            await asyncio.shield(self.open())
+            await asyncio.shield(self.start_storing())
             if session_call.row is None:
                 return  # it cannot be stored, or was answered before that
             # The client should receive what the call sent before, and not only after it reconnects.
@@ -672,11 +672,11 @@ class PostResponse:
         session_call.active.end()
         session_call.response = response
         if self._messages:
-            self.open()
-        if session_call.is_plain or (self._opening is None and not session_call.elicitations):
+            self.start_storing()
+        if session_call.is_plain or (self._storing is None and not session_call.elicitations):
             session_call.is_done = True
             self.registry.leave(session_call)
-            if self._opening is None or self._drops_messages:
+            if self._storing is None or self._drops_messages:
                 self._answer_if_done()
         else:
             self.registry.spawn(self._conclude(session_call))
@@ -687,8 +687,8 @@ class PostResponse:
                 await run_with_retries(
                     subscribe_to_completion, self.session, session_call.elicitations
                 )
-            if self._opening is not None:
-                await asyncio.shield(self._opening)
+            if self._storing is not None:
+                await asyncio.shield(self._storing)
             session_call.is_done = True
             is_stopped = session_call.response is None and not session_call.is_committed
             if session_call.row is not None and not is_stopped:
@@ -703,7 +703,7 @@ class PostResponse:
         finally:
             session_call.is_done = True
             self.registry.leave(session_call)
-            if self._opening is None or self._drops_messages:
+            if self._storing is None or self._drops_messages:
                 self._answer_if_done()
 
     async def _store_error_instead(self, session_call: SessionCall, instead: JSON) -> None:
@@ -712,8 +712,8 @@ class PostResponse:
         If this fails too, the call is left without a response, and can be taken over.
         """
         # The row may be inserted at this moment. Without the wait it would stay without an outcome.
-        if self._opening is not None:
-            await asyncio.wait([self._opening])
+        if self._storing is not None:
+            await asyncio.wait([self._storing])
         if session_call.is_committed or session_call.response is None:
             return
         session_call.response = instead

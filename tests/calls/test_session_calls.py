@@ -273,7 +273,7 @@ def stored_messages(client, stream):
 
 
 def test_call_that_another_worker_took_over_is_not_run_here(client, runs, monkeypatch):
-    insert, tried = PostResponse._insert, []
+    insert, tried = PostResponse._insert_rows, []
 
     def inserting(self, *args, is_retry):
         stream = insert(self, *args, is_retry=is_retry)
@@ -283,7 +283,7 @@ def test_call_that_another_worker_took_over_is_not_run_here(client, runs, monkey
             raise OperationalError("The connection is gone.")
         return stream
 
-    monkeypatch.setattr(PostResponse, "_insert", inserting)
+    monkeypatch.setattr(PostResponse, "_insert_rows", inserting)
     client.server.durable = True
     client.start(client.call("look"))
     client.loop.until(lambda: tried == [False, True] and not call_manager()._requests)
@@ -299,14 +299,14 @@ def test_call_with_too_many_notifications_gets_an_error(client):
 
 
 def test_notifications_sent_while_the_call_is_stored_are_kept(client, monkeypatch):
-    insert = PostResponse._insert
+    insert = PostResponse._insert_rows
 
     def inserting(self, *args, **options):
         for n in range(1, 4):
             self.calls[0].send({"jsonrpc": "2.0", "method": "notifications/message", "params": n})
         return insert(self, *args, **options)
 
-    monkeypatch.setattr(PostResponse, "_insert", inserting)
+    monkeypatch.setattr(PostResponse, "_insert_rows", inserting)
     monkeypatch.setattr(event_writer, "MAX_TOTAL_QUEUED_SIZE", 1)
     *said, response = client.open_stream(client.call("kept")).all()
     assert [one["params"] for one in said] == [1, 2, 3] and text(response) == "kept"
@@ -604,7 +604,7 @@ def test_call_of_an_ended_session_is_not_stored(client, runs, gate):
         reply = client.start(client.call("wait"))
     client.loop.until(lambda: runs)
     sessions.end(client.session)
-    client.loop.do(reply.open)
+    client.loop.do(reply.start_storing)
     client.loop.until(reply.answered.done)
     assert reply.has_session_ended and reply.stream is None
 

@@ -228,7 +228,12 @@ async def _answer(exchange: Exchange, post_response: PostResponse, *, batch: boo
         # Clients of revisions without priming cannot resume the stream.
         at, encoding = StreamPosition(post_response.stream), EventIdEncoding(primed=returns)
         await follow(
-            exchange, session, encoding, at, may_return=returns, opened=post_response.take_opened()
+            exchange,
+            session,
+            encoding,
+            at,
+            may_return=returns,
+            opened=post_response.take_first_events(),
         )
     elif post_response.has_session_ended:
         raise RequestRejected(404, GONE)
