@@ -230,14 +230,13 @@ class ControlRoom:
     # Throttles.
 
     def _throttle_section(self) -> ControlRoomSection:
-        note = _(
-            "Throttles are declared in the project's code. Deploy it to change them. To limit "
-            "calls without a deployment, add a limit under kill switches."
-        )
-        if (url := self._list_url(Switch)) and _may(self._request, "view_switch"):
-            note = format_html('{} <a href="{}">{}</a>', note, url, _("Kill switches"))
         section = ControlRoomSection(
-            _("Throttles"), (_("throttle"), _("server"), _("calls of")), note=note
+            _("Throttles"),
+            (_("throttle"), _("server"), _("calls of")),
+            note=_(
+                "Throttles are declared in the project's code. Deploy it to change them. To limit "
+                "calls without a deployment, add a limit under kill switches."
+            ),
         )
         for server in servers():
             if server._is_empty:

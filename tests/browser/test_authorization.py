@@ -87,6 +87,9 @@ def sign_in(page, user):
     page.get_by_label("Username").fill(user)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
+    # A click does not wait for the page that it leads to.
+    page.get_by_label("Password").wait_for(state="detached")
+    page.wait_for_load_state()
 
 
 def test_user_signs_in_reads_and_allows(site, callback, page):

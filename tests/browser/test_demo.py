@@ -53,6 +53,7 @@ def test_client_with_the_printed_url_sees_the_trips_of_alice(printed, callback, 
     page.get_by_label("Username").fill("alice")
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Log in").click()
+    page.get_by_role("button", name="Allow").wait_for()
     assert "The atlas" in page.get_by_role("main").inner_text()
     page.get_by_role("button", name="Allow").click()
     page.wait_for_url(f"{callback.url}?*")
