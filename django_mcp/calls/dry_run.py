@@ -51,8 +51,9 @@ WRITE = re.compile(
     re.I,
 )
 # Statements that may be executed on another database: every read that Django's compiler makes, and
-# what controls a transaction. ``QuerySet.union`` puts its parts in parentheses. Everything else
-# counts as a write, although some of it only reads:
+# what controls a transaction. ``QuerySet.union`` puts its parts in parentheses. Only the beginning
+# is compared, so raw SQL such as ``SELECT ... INTO`` passes. Everything else counts as a write,
+# although some of it only reads:
 # - PostgreSQL writes by ``WITH x AS (DELETE ...) SELECT ...``.
 # - MariaDB executes the content of a comment like ``/*! DELETE ... */``.
 # - ``EXPLAIN ANALYZE`` executes its statement, and so does ``ANALYZE`` on MariaDB.

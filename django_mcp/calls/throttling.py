@@ -302,9 +302,14 @@ class ThrottleCounter:
     rate: Rate
     label: str = "calls"
 
+    @property
+    def _reservation_key(self) -> str:
+        # With the limit: calls that were reserved before the limit was lowered must not be used.
+        return f"{self.key}:{self.rate.limit}"
+
     def count_reserved(self) -> float | None:
         """Count with a reserved call. Return what ``ReservedCalls.use`` returns."""
-        return reserved_calls.use(self.key, self.rate.period)
+        return reserved_calls.use(self._reservation_key, self.rate.period)
 
     def count(self) -> float:
         """Count a call. Return 0, or the seconds to wait. It may block."""
@@ -320,13 +325,13 @@ class ThrottleCounter:
             except Exception:  # caches raise what their drivers raise
                 _note_failure(self.alias)
             else:
-                reserved_calls.keep(self.key, self.rate.period, max(0, fit - 1), wait)
+                reserved_calls.keep(self._reservation_key, self.rate.period, max(0, fit - 1), wait)
                 return wait
         return count_calls(process_counts, self.key, self.rate)[1]
 
     def give_back(self) -> None:
         """Reserve a call that was counted and not made, so that the next call can use it."""
-        reserved_calls.keep(self.key, self.rate.period, 1)
+        reserved_calls.keep(self._reservation_key, self.rate.period, 1)
 
     def error(self, seconds: float) -> Throttled:
         return Throttled(f"Too many {self.label}: {self.rate}.", wait=seconds)
@@ -387,6 +392,10 @@ def _cache_key(*parts: Any) -> str:
 
 def is_limited(server: Server, declaration: Declaration) -> bool:
     """Whether calls of this declaration may have to be counted, for whatever caller."""
+    if declaration._always_fails:
+        # A call for a model that does not exist. It is not counted, as one for a forbidden model is
+        # not: "too many calls" for only one of them would tell them apart.
+        return False
     return bool(
         server._throttles or declaration._owner._throttles or kill_switches.limits(server.name)
     )
@@ -414,11 +423,14 @@ def _limit_counter(limit: ActiveKillSwitch) -> ThrottleCounter:
 
 def _limits(run: CallRun, declaration: Declaration) -> list[ActiveKillSwitch]:
     """Return the administrators' limits of this call, for whatever caller."""
-    # Tools of a model resource have its limits too, as they have its throttles.
-    names = {*declaration._switch_names, declaration._owner._qualified_name}
-    if not run.is_counted:  # as in ``_server_throttles``
-        names.add(kill_switches.EVERYTHING)
-    return [limit for limit in kill_switches.limits(run.server.name) if limit.thing in names]
+    own = declaration._limit_names
+    return [
+        limit
+        for limit in kill_switches.limits(run.server.name)
+        if limit.thing in own
+        # As in ``_server_throttles``.
+        or (limit.thing == kill_switches.EVERYTHING and not run.is_counted)
+    ]
 
 
 def _server_throttles(run: CallRun) -> tuple[Throttle, ...]:

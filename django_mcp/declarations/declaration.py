@@ -101,6 +101,7 @@ class Declaration:
     _function: Callable[..., Any] | None = None
     # Whether making the result may query the database, whatever the function returned.
     _finish_queries: bool = False
+    _always_fails: bool = False  # whether each of its own calls fails, so that none is counted
 
     @classmethod
     def _from_function(cls, function: Callable[..., Any], **options: Any) -> Self:
@@ -239,6 +240,12 @@ class Declaration:
     def _switch_names(self) -> tuple[str, ...]:
         """The names of the kill switches by which it can be off, besides the server's."""
         return (self._qualified_name,)
+
+    @cached_property
+    def _limit_names(self) -> frozenset[str]:
+        """The names of the kill switches that can limit its calls, besides the server's."""
+        # Tools of a model resource have its limits too, as they have its throttles.
+        return frozenset((*self._switch_names, self._owner._qualified_name))
 
     def _codenames(self) -> tuple[str, ...]:
         """Return the declared codenames of Django's permissions that its users need."""

@@ -293,6 +293,7 @@ class RowsTool(GenericTool):
     """
 
     operations: Sequence[str] = ()
+    _always_fails = True  # a call that names a model runs that model's own tool
 
     def __init__(self, tools: Sequence[Any]) -> None:
         self._served = tools

@@ -72,6 +72,10 @@ class UIResource(Resource):
     def _qualified_name(self) -> str:
         return self._tool._qualified_name
 
+    @cached_property
+    def _limit_names(self) -> frozenset[str]:
+        return frozenset()  # a limit of the tool counts its calls, not the reads of its page
+
     @property
     def _is_public(self) -> bool:
         return self._tool._is_public

@@ -79,7 +79,8 @@ def _first_pk(family: uuid.UUID | None) -> Any:
         return None
     rows = get_refresh_token_model().objects.filter(token_family=family)
     # All transactions must choose the same row, so a new token must not become the first. Keys of a
-    # project's own model may not ascend.
+    # project's own model may not ascend. Then the clocks of the servers must agree better than the
+    # time between two refreshes.
     ascends = isinstance(rows.model._meta.pk, AutoField)
     ordering = ("pk",) if ascends else ("created", "pk")
     return rows.order_by(*ordering).values_list("pk", flat=True).first()

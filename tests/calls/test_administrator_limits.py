@@ -18,6 +18,7 @@ from django_mcp.calls import throttling
 from django_mcp.declarations.server import servers
 from django_mcp.models import AuditEntry, Switch, Token
 from tests.client import RpcError
+from tests.shop.models import Article, Company
 
 from .test_switch_audiences import PrincipalClient
 
@@ -224,6 +225,48 @@ def test_limits_do_not_tell_a_forbidden_tool_from_a_missing_one(limited, connect
             with pytest.raises(RpcError, match=f"Unknown tool: {name}"):
                 client.call(name)
     assert can_call(client) == 3  # no rejected call has counted
+
+
+def test_lowered_limit_takes_effect_at_once(limited, connect_as, monkeypatch):
+    """Attack: use the calls that a worker has reserved before the limit was lowered."""
+    shared = LocMemCache("lowered limit", {})
+    monkeypatch.setattr(throttling, "cache_of", lambda alias: shared)
+    row = limit(limited, rate="10000/month")  # a worker reserves 100 calls at once
+    client = connect_as()
+    assert can_call(client, at_most=2) == 2
+    row.delete()
+    limit(limited, rate="1/month")
+    assert can_call(client) == 0
+
+
+@pytest.mark.parametrize("thing", ["tool:search_rows", ""])
+def test_limits_do_not_tell_a_forbidden_model_from_a_missing_one(server, connect, alice, thing):
+    """Attack: name models to a generic tool until its limit is used up."""
+
+    class Articles(mcp.ModelResource):
+        fields = ["title"]
+        search_fields = ["title"]
+
+    class Companies(mcp.ModelResource):
+        fields = ["name"]
+        search_fields = ["name"]
+        permission = mcp.AUTHENTICATED
+
+        def get_queryset(self, request):
+            return super().get_queryset(request).all()
+
+    server.register(Article, Articles)
+    server.register(Company, Companies)
+    mcp.register_models("shop", generic=True, server=server)
+    limit(server, thing, rate="1/month")
+    client = connect(alice, server=server)
+    for used_up in (False, True):
+        for _ in range(2):
+            for model in ("article", "missing"):
+                failure = client.failure("search_rows", model=model)
+                assert failure.startswith(f"There is no model '{model}'")
+        failed = client.call("search_rows", model="company")["isError"]
+        assert failed == used_up
 
 
 def test_processes_share_the_count_through_the_cache(limited, connect_as, monkeypatch):

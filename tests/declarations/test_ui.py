@@ -131,6 +131,17 @@ def test_page_follows_the_audit_of_its_tool(connect, server, template, alice, au
     assert AuditEntry.objects.exists() is audit
 
 
+@pytest.mark.django_db
+def test_limit_of_a_tool_does_not_count_reads_of_its_page(connect, server, template, alice):
+    server.tool(ui=template(PAGE))(refund)
+    Switch.objects.create(server=server.name, thing="tool:refund", rate="1/month")
+    client = connect(alice, server=server)
+    for _ in range(3):
+        client.request("resources/read", uri=URI)
+    assert not client.call("refund", number="1").get("isError")
+    assert client.failure("refund", number="1").startswith("Too many calls")
+
+
 def test_page_of_a_tool_that_is_switched_off_cannot_be_read(connect, server, template, alice):
     server.tool(ui=template(PAGE))(refund)
     Switch.objects.create(server=server.name, thing="tool:refund")
