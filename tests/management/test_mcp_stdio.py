@@ -15,7 +15,7 @@ from tests.spec.process import ROOT, NoisyProcess, RequestWriter, command, envir
 pytestmark = pytest.mark.slow
 
 SETTINGS = "tests.management.stuck.settings"
-EXIT_SECONDS = 3.5  # two seconds on an idle machine
+EXIT_SECONDS = 20  # two on an idle machine; a process that waits for a stuck tool never exits
 STUCK_TOOLS = [
     ["sleep"] * 6, ["to_thread"] * 10, ["to_sync"] * 3, ["swallow"], ["block"], ["spin"],
     ["leave_a_task"], ["leave_a_thread"], ["leave_a_hook"],
@@ -183,10 +183,8 @@ def call(asking, name, **arguments):
 
 
 def assert_exits_in_time(process):
-    before = time.monotonic()
     process.stdin.close()
-    assert process.wait(10) == 0
-    assert time.monotonic() - before < EXIT_SECONDS
+    assert process.wait(EXIT_SECONDS) == 0
 
 
 @pytest.mark.parametrize("more", [0, 500_000], ids=["then nothing", "then more"])
